@@ -1,4 +1,4 @@
-"""Every attack by its name."""
+"""Every attack of a worker by its name; attacks of a whole process are modules that are started instead."""
 
 from attacks import claims, text, turns, weights
 from attacks.base import REGISTRY as REGISTRY

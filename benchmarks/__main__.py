@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / "build" / "peers"

@@ -30,7 +30,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.support.rollouts import save_random
 from engines.loading import set_threads
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.config import AdamWConfig, OptimizerConfig, TrainConfig
 from protocol.models import save_byte_tokenizer
 from trainer.config import MemoryConfig

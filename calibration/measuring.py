@@ -20,7 +20,7 @@ from calibration.document import Calibration, subject, weights_hash
 from calibration.plan import EngineSpec, Pair, Plan
 from calibration.thresholds import summarise
 from engines.base import Completion, Engine, EngineInfo
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from environments.pool import PoolEnvironments
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig

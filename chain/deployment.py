@@ -166,12 +166,11 @@ class SuiteConfig(Document):
 
 
 class NetworkConfig(Document):
-    """A network. `confirmations`: blocks on top of one before its events are believed."""
+    """A network and the suite that is deployed there."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
     chain_id: int = Field(ge=1)
     rpc_urls: tuple[str, ...] = Field(min_length=1)
-    confirmations: int = Field(0, ge=0, le=1000)
     explorer: str = ""
     suite: SuiteConfig
 

@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 from typer import Option
 
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.encoding import parse_tokens
 from protocol.errors import ConfigError, first_problem
 

@@ -8,7 +8,7 @@ import torch
 
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
 from engines.prefill import Forward, prefill_prompts
-from engines.runtime import PACE
+from engines.torch_process import PACE
 from protocol.sampling.noise import choose
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import build_many

@@ -1,7 +1,7 @@
 """Choosing an engine by name; imports torch only when an engine is made."""
 
 from engines.base import Engine
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from protocol.errors import ConfigError
 
 NAMES = ("auto", "transformers", "vllm")

@@ -12,7 +12,7 @@ from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
 from engines.precision import require_full_precision
 from engines.prefill import HIDDEN_BYTES, Sequences, prefill_hidden, windows
-from engines.runtime import PACE, arithmetic_of
+from engines.torch_process import PACE, arithmetic_of
 from protocol.errors import MusterError
 
 

@@ -12,7 +12,7 @@ from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Pref
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, Sequences, windows
-from engines.runtime import PACE, arithmetic_of, device_lost, prepare_vllm, vllm_installed
+from engines.torch_process import PACE, arithmetic_of, device_lost, prepare_vllm, vllm_installed
 from engines.vllm_records import NoiseRequest, PrefillRequest
 from protocol.errors import ConfigError, IntegrityError, MusterError, first_line
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.config import PoolConfig
 from runtime.entry import run_main
 from runtime.supervisor import Child

@@ -14,7 +14,7 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from localnet.base_model import base_model_process, wait_for_folder
 from localnet.diloco import DilocoKiller, diloco_summary, make_run
 from localnet.network import LOCAL, Network, ProgressPrinter, Stop

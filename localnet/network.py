@@ -13,7 +13,7 @@ import httpx
 import psutil
 
 from chain.deployment import NetworkConfig
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from localnet.onboarding import KeyRing, voter_names
 from localnet.plan import DemoPlan, NodeSpec, RunFolder, ValidatorSpec
 from localnet.ports import claim_port
@@ -242,7 +242,7 @@ class Network(Processes):
             "deployment": plan.deployment,
             "rpc": [plan.rpc_url],
             "pool": pool,
-            "confirmations": LOCAL.confirmations,
+            "confirmations": 0,
         }
 
     def _client_settings(self, pool: int, process: str) -> dict[str, Any]:

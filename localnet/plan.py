@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chain.indexer.records import Terms
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from localnet.ports import claim_port
 from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import TOKEN

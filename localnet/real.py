@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from engines.runtime import torch_environment, vllm_installed
+from engines.torch_process import torch_environment, vllm_installed
 from localnet.demo import Demo
 from localnet.onboarding import KeyRing
 from localnet.outcome import problems, shown

@@ -26,7 +26,7 @@ from protocol.errors import ConfigError, MusterError, UnreachableError, first_li
 from protocol.files import check_private, read_bounded
 from protocol.http.signing import service_url
 from protocol.http.transport import bounded_transport, exchange
-from runtime.presence import gone, stalled
+from runtime.home_status import gone, stalled
 from runtime.process import DaemonConfig
 from storage.keys import object_key
 from storage.transfers import HttpObjects

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from protocol.errors import ConfigError, MusterError, first_line
 from protocol.files import die_with_parent
-from runtime.presence import keep_crash_message
+from runtime.home_status import keep_crash_message
 
 log = logging.getLogger("muster")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -15,15 +15,15 @@ from pydantic import Field
 
 from engines.base import Engine
 from engines.factory import make_engine
-from engines.runtime import PACE, StepPace, torch_environment
+from engines.torch_process import PACE, StepPace, torch_environment
 from protocol.accounts import LocalAccount
 from protocol.encoding import Document, load_document
 from protocol.errors import MusterError, first_line
 from protocol.files import explained
 from protocol.waits import WAITS
 from runtime.entry import Exit, end_with_threads, essential, start_logging
+from runtime.home_status import STALLED, keep_crash_message
 from runtime.keystore import open_key
-from runtime.presence import STALLED, keep_crash_message
 from storage.relay.server import ServeWeights
 
 log = logging.getLogger("muster.process")

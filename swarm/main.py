@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.errors import ScoringUnavailable
 from protocol.files import locked
 from runtime.process import Daemon, start

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.errors import MusterError, printable
 
 _POLL_SECONDS = 0.2

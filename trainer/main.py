@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.files import die_with_parent

@@ -4,14 +4,14 @@ import logging
 import threading
 import time
 
-from engines.runtime import device_lost
+from engines.torch_process import device_lost
 from protocol.api.work import HeartbeatRequest, NoLease, WorkLease
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from runtime.entry import Exit
+from runtime.home_status import keep_crash_message
 from runtime.orchestrator_client import Heartbeats
-from runtime.presence import keep_crash_message
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from chain.deployment import Deployment
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic

@@ -22,7 +22,7 @@ import torch
 from benchmarks.support.offline_pool import ENVIRONMENT, texts, work_of
 from engines.base import Engine
 from engines.factory import make_engine
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from environments.pool import PoolEnvironments
 from protocol.config import ModelConfig, OptimizerConfig, PoolConfig, ScheduleConfig, TrainConfig, WorkConfig
 from protocol.seeds import AUDIT_EVERYTHING

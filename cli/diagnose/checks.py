@@ -22,7 +22,7 @@ from cli.output import seconds
 from cli.pool.document import fetch_pool_config, service_objects
 from cli.profile import Profile
 from cli.session import ask_service, deployment_rpc, load_deployment, open_session
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from environments.conformance import quick_check
 from localnet.services.chain import find_anvil
 from localnet.services.swift_conf import check_attributes

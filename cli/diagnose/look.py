@@ -28,8 +28,8 @@ from protocol.files import user_cache, write_atomic
 from protocol.verdict import BallotDocument, Code, code_at
 from runtime import diagnose
 from runtime.diagnose import Alarm, ServiceView, WatchLimits, free_bytes, surroundings
+from runtime.home_status import crash_message, last_line, last_sign, log_of, runs, stalled
 from runtime.keystore import address_of
-from runtime.presence import crash_message, last_line, last_sign, log_of, runs, stalled
 from storage.keys import MissingObjectError, object_key
 from validator.config import ENGINES, RETAINED, UNSERVED
 

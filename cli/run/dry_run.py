@@ -19,7 +19,7 @@ from cli.output import fields, seconds, table
 from cli.profile import Profile, ProfileEngine
 from cli.run.up import check_scoring
 from engines.base import EngineInfo
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from environments.pool import PoolEnvironments
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import TOKEN, show_tokens

@@ -17,14 +17,14 @@ import typer
 from cli.pool.document import fetch_pool_config
 from cli.profile import Profile, ProfileKey, Role, find_profile, profile_path
 from cli.session import open_session
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_file
 from runtime.entry import Exit
+from runtime.home_status import log_of
 from runtime.keystore import address_of
-from runtime.presence import log_of
 from runtime.supervisor import Child, Supervisor
 from storage.s3 import S3Settings
 

@@ -41,9 +41,9 @@ from protocol.files import write_atomic
 from protocol.identity import PoolId
 from protocol.waits import WAITS
 from runtime.diagnose import ServiceView, WatchLimits
+from runtime.home_status import last_line
 from runtime.keystore import address_of, ensure_key, open_key
 from runtime.orchestrator_client import OrchestratorClient, join_request
-from runtime.presence import last_line
 from validator.config import READY, UNSERVED
 
 F = TypeVar("F", NodeFacts, ValidatorFacts)

@@ -123,7 +123,7 @@ def _header(verdict: Verdict) -> list[str]:
 
 def arithmetic_label(name: str, dtype: str, device: str) -> str:
     """Return an engine's arithmetic as `name:dtype:device[:attributes]`. `name` may carry a version after a space;
-    `device` its attributes after a colon (engines/runtime.py)."""
+    `device` its attributes after a colon (engines/torch_process.py)."""
     return ":".join([(name.split() or ["?"])[0], dtype, device])
 
 

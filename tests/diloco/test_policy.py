@@ -161,7 +161,7 @@ def trained_by(made: Trainer) -> list[dict[str, Any]]:
 
 
 def coordinator_of(made: Trainer) -> Any:
-    return made.group.coordinator  # type: ignore[attr-defined]
+    return made.group.coordinator
 
 
 QUORUM = TRUSTED.model_copy(update={"minimum": 2})

@@ -12,7 +12,7 @@ import httpx
 
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from environments.pool import PoolEnvironments
 from localnet.demo import Demo, Onlooker, RunMonitor, honest_work
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config

@@ -7,7 +7,7 @@ import pytest
 
 from chain.indexer.records import ChallengeOutcome, Status, Submission
 from chain.indexer.state import State
-from engines.runtime import arithmetic_of
+from engines.torch_process import arithmetic_of
 from localnet.plan import POOL, NodeSpec, pool_config
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
 from protocol.encoding import TOKEN

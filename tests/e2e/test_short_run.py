@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from tests.e2e.running import Run, kept_demo, muster, processes_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chain.abi import CONTRACTS
-from engines.runtime import intel_openmp
+from engines.torch_process import intel_openmp
 from tests.e2e.building import ARTIFACTS, build_wheel
 from tools.structure import BELOW_CLI, ROOT, tracked
 

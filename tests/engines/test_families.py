@@ -10,7 +10,7 @@ from benchmarks.verification.families import CONFIG, FAMILIES, Family, measure
 from engines.base import Request, Sampling
 from engines.hf import TransformersEngine
 from engines.loading import same_layout
-from engines.runtime import vllm_installed
+from engines.torch_process import vllm_installed
 from environments.pool import PoolEnvironments
 from environments.prompts import completion_text
 from protocol.models import eos_ids, load_tokenizer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engines.runtime import torch_environment, vllm_installed
+from engines.torch_process import torch_environment, vllm_installed
 from engines.vllm import cache_need
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")]

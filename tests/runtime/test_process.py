@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from engines.runtime import StepPace
+from engines.torch_process import StepPace
 from protocol.waits import WAITS, wait_for
 from runtime.entry import Exit
-from runtime.presence import CRASH_MESSAGE, STALLED, gone, keep_crash_message, stalled
+from runtime.home_status import CRASH_MESSAGE, STALLED, gone, keep_crash_message, stalled
 from runtime.process import StallGuard
 
 GENTLE = """

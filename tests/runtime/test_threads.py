@@ -16,8 +16,8 @@ from protocol.accounts import Account
 from protocol.waits import wait_for
 from runtime import entry, watch
 from runtime.entry import Exit
+from runtime.home_status import gone
 from runtime.orchestrator_client import Heartbeats
-from runtime.presence import gone
 from runtime.process import StallGuard
 from runtime.server import HttpServer
 from runtime.weights_ahead import WeightsAhead

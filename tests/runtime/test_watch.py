@@ -22,7 +22,7 @@ from protocol import VERSION
 from protocol.errors import ConfigError
 from runtime import watch
 from runtime.diagnose import WatchConfig, Webhook
-from runtime.presence import log_of
+from runtime.home_status import log_of
 from runtime.watch import CLEAR_AFTER, EVENTS, Outbox, Watcher, WatchMemory, news, pause, post, with_news
 from tests.conftest import Deployed, free_port
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER, ScriptedChain

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from engines.runtime import torch_environment
+from engines.torch_process import torch_environment
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import locked, write_atomic
 from protocol.waits import wait_for

@@ -9,7 +9,7 @@ from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.verdict import Code
 from runtime.entry import Exit
-from runtime.presence import crash_message
+from runtime.home_status import crash_message
 from tests.validator import tiny
 from tests.worker.world import ScriptedService, WorkerWorld
 from worker.journal import Journal

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from engines.runtime import arithmetic_of, vllm_installed
+from engines.torch_process import arithmetic_of, vllm_installed
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.evidence.figures import arithmetic_label

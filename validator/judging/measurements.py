@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from engines.base import Engine, EngineInfo, Prefilled
-from engines.runtime import PACE
+from engines.torch_process import PACE
 from protocol.evidence.figures import FileFigures, Sum, arithmetic_label, blocks_of, finding, unexplained
 from protocol.evidence.null_model import StepNullModels
 from protocol.rollout_file.rows import interleaved, sampled_places

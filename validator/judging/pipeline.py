@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engines.base import Engine
-from engines.runtime import arithmetic_of, vllm_installed
+from engines.torch_process import arithmetic_of, vllm_installed
 from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import MusterError, printable

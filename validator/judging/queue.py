@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 
-from engines.runtime import device_lost
+from engines.torch_process import device_lost
 from protocol.errors import MusterError, printable
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
 from runtime.entry import essential

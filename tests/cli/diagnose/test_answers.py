@@ -26,7 +26,7 @@ from protocol import VERSION
 from protocol.api.endpoints import STATUS
 from protocol.verdict import Code
 from runtime.diagnose import Facts, WatchLimits, surroundings
-from runtime.presence import CRASH_MESSAGE, STALLED, last_line, log_of
+from runtime.home_status import CRASH_MESSAGE, STALLED, last_line, log_of
 from tests.cli.diagnose.test_views import NODE, OWNER, drawn, make_state, make_sub
 from tests.cli.muster import CLOSED, Muster
 from tests.conftest import Deployed

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from engines import runtime
+from engines import torch_process
 from engines.factory import make_engine
 from engines.hf import TransformersEngine
-from engines.runtime import StepPace, arithmetic_of, device_lost, prepare_vllm
+from engines.torch_process import StepPace, arithmetic_of, device_lost, prepare_vllm
 from protocol.errors import ConfigError, MusterError
 from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
@@ -44,11 +44,11 @@ def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_environment_and_importing_interfaces_without_torch() -> None:
-    found = runtime.torch_environment(2)
+    found = torch_process.torch_environment(2)
     assert found["OMP_NUM_THREADS"] == "2"
     assert found["KMP_BLOCKTIME"] == "1"
-    assert ("LD_PRELOAD" in found) == (runtime.intel_openmp() is not None)
-    modules = "engines.base, engines.factory, engines.runtime"
+    assert ("LD_PRELOAD" in found) == (torch_process.intel_openmp() is not None)
+    modules = "engines.base, engines.factory, engines.torch_process"
     code = f"import sys, {modules}, protocol.toploc.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
@@ -57,7 +57,7 @@ def test_environment_and_importing_interfaces_without_torch() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Moves when it is told to."""
     standing = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(runtime, "time", SimpleNamespace(monotonic=lambda: standing.now))
+    monkeypatch.setattr(torch_process, "time", SimpleNamespace(monotonic=lambda: standing.now))
     return standing
 
 
