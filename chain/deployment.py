@@ -99,7 +99,7 @@ class Deployment(Document):
             )
 
     def check_chain(self, client: ChainClient) -> None:
-        """Raise ConfigError unless the chain is the deployment's, holds code at every address, and the timelock was
+        """Raise ConfigError unless the chain is the deployment's, holds code at every address, and every contract was
         made for these parameters."""
         if client.chain_id != self.chain_id:
             what = f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}"
@@ -110,9 +110,12 @@ class Deployment(Document):
             if placed.address not in found:
                 what = f"there is no {name} at {placed.address} on {client.url}"
                 raise ConfigError(what, "check the deployment file and the RPC URL")
-        timelock = View(self.address("Timelock"), abi.load("Timelock")["params"], ())
-        if client.read_many([timelock]) != [self.address("Params")]:
-            raise ConfigError(f"the timelock at {timelock.to} governs other contracts", "check the deployment file")
+        bound = [name for name in self.contracts if "params" in abi.load(name).functions]
+        found_params = client.read_many([View(self.address(name), abi.load(name)["params"], ()) for name in bound])
+        for name, params in zip(bound, found_params, strict=True):
+            if params != self.address("Params"):
+                what = f"{name} at {self.address(name)} was made for other parameters"
+                raise ConfigError(what, "check the deployment file, and do not stake there")
 
 
 def with_code(client: ChainReader, addresses: list[str]) -> set[str]:

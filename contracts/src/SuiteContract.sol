@@ -24,7 +24,8 @@ abstract contract SuiteContract is ReentrancyGuardTransient {
     uint256 internal constant COLLECTOR_BPS = 500;
 
     IERC20 internal immutable token;
-    IParams internal immutable params;
+    /// Public, so that clients see that every contract has the penalties that the suite states.
+    IParams public immutable params;
     IStakes internal immutable stakes;
     ISeats internal immutable seats;
     IPools internal immutable pools;

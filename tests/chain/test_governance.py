@@ -142,11 +142,15 @@ def test_the_timelock_mints_where_the_network_says_so(chain: Chain, tmp_path: Pa
     assert suite.token.balance_of(governor.address) == 5 * TOKEN
 
 
-def test_a_deployment_file_with_a_foreign_timelock_is_refused(deployed: Deployed, chain: Chain, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Timelock", "Stakes", "Seats", "Pools"])
+def test_a_deployment_file_with_a_contract_of_other_parameters_is_refused(
+    name: str, deployed: Deployed, chain: Chain, tmp_path: Path
+) -> None:
+    """Or whoever deploys could have a stake slashed by other penalties than the suite states."""
     network = NetworkConfig.load("local")
     other = deploy.deploy(chain.client(deployed.governance), network, tmp_path / "other")
     document = json.loads((deployed.folder / deploy.DEPLOYMENT).read_bytes())
     Deployment.model_validate(document).check_chain(chain.client())
-    document["contracts"]["Timelock"] = other.contracts["Timelock"].model_dump()
-    with pytest.raises(ConfigError, match="governs other contracts"):
+    document["contracts"][name] = other.contracts[name].model_dump()
+    with pytest.raises(ConfigError, match=f"{name} at .* was made for other parameters"):
         Deployment.model_validate(document).check_chain(chain.client())

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from chain.deployment import NetworkConfig
 from chain.indexer.state import needed
 from localnet.network import Network, Stop
 from localnet.onboarding import KeyRing
@@ -64,12 +63,12 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
     return Network(plan, KeyRing(tmp_path / "keys"), print, Stop.__new__(Stop))
 
 
-def test_roles_compute_alike_and_wait_for_as_many_confirmations_as_the_network_asks_for(network: Network) -> None:
+def test_roles_compute_alike_and_wait_for_no_confirmations_on_a_chain_of_their_own(network: Network) -> None:
     network.start_worker(POOL, network.plan.nodes[0])
     network.start_validator(POOL, network.plan.validators[0])
     network.start_trainer(POOL, Path("base"))
     told = {path.stem: json.loads(path.read_text()) for path in (network.plan.root / "configs").iterdir()}
-    assert [one["confirmations"] for one in told.values()] == [NetworkConfig.load("local").confirmations] * 3
+    assert [one["confirmations"] for one in told.values()] == [0, 0, 0]
     trainer, worker = told["trainer"], told[f"worker-{network.plan.nodes[0].name}"]
     assert trainer["engine"] == {"name": "transformers", "dtype": "bfloat16", "threads": 2}
     assert trainer["memory"] == {"row_tokens": 1024}, "rows of the default size take nine gigabytes of this model"

@@ -165,7 +165,8 @@ interface ICourt is IVoting {
         view
         returns (uint256[] memory seats, address[] memory voters, bytes32 seed, bool drawn);
     function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory);
-    /// @notice Of ballot pool << 35 | lane << 4 | round << 3 | member: its commitment, then its codes.
+    /// @notice Of ballot pool << 35 | lane << 4 | round << 3 | member: its commitment; once revealed
+    /// its codes in the low 64 bits, with bit 64 while its seat is frozen.
     function ballotOf(uint256 ballot) external view returns (bytes32);
     /// @notice The round that decided a file, its seed, and the seats and votes that its outcome judges: those of that
     /// round, after those of a first one that left the file undecided. Reverts while the file is undecided.

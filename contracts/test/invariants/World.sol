@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
@@ -32,6 +33,7 @@ abstract contract World is Register {
 
     function start() external {
         vm.recordLogs();
+        penalties = IParams.Values(7_000, 1_500, 3e9, 1.1e9, 2e9, 50e9, 200e9, 5e9);
         super.setUp();
         PoolTerms memory t = defaultTerms();
         t.appealJury = 7;

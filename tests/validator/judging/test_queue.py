@@ -245,7 +245,7 @@ def test_a_lane_goes_first_while_the_files_of_a_challenge_are_looked_for(tmp_pat
 
 def test_the_first_file_has_a_jurys_time_and_every_further_lane_a_committees() -> None:
     """As the window in which they vote: bytes that come in the second hour of seventeen are in time. No window may last
-    longer than MAX_WINDOW, because a stake is held meanwhile; `JuryTerms.commitWindow` has it so."""
+    longer than MAX_WINDOW, because a stake is held meanwhile; `Juries.summon` has it so."""
     assert [further_lanes(files) for files in (0, 1, 2, 17, 18, 33, 34, 256)] == [0, 0, 1, 1, 2, 2, 3, 16]
     nobody: Any = None
     pool = PoolCollaborators(nobody, nobody, nobody, nobody, patience=10.0, jury_patience=25.0)
