@@ -168,7 +168,7 @@ def filter_problems(
 
 @app.command("screen", "muster env screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl")
 def screen(
-    file: Annotated[Path, Argument(help="JSON lines or Parquet in GENESYS's schema.", exists=True)],
+    file: Annotated[Path, Argument(help="JSON lines, a JSON array or Parquet, in GENESYS's schema.", exists=True)],
     out: Annotated[Path, Option(help="File to write, of JSON lines: the rows that a pool can use.")],
     pool_config: Annotated[Path | None, Option(help="Pool whose prompts a row's must fit; needs --weights.")] = None,
     weights: Annotated[Path | None, Option(help="Folder of the pool's model: its tokenizer counts.")] = None,

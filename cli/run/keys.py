@@ -38,7 +38,7 @@ def create(
     key: KeyOptions,
     existing: Annotated[bool, Option("--import", help="Encrypt your own private key, asked for or piped.")] = False,
     length_tier: Annotated[
-        str | None, Option(metavar="C/N", help="For a node: its length tier C of N; 1: weakest.")
+        str | None, Option(metavar="C/N", help="For a node: its length tier C of N; 1: the shortest responses.")
     ] = None,
 ) -> None:
     """Make a new key, or import one, encrypted with a password, in a new file that only you can read."""

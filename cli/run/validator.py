@@ -66,9 +66,8 @@ def judge(
 ) -> None:
     """Let your seats judge a pool or validator group, five at most; bond what they lack, and a seat per voting key.
 
-    Your key (--keystore) pays the bond, owns the seats and gets the fees. A voting key cannot be changed while a vote
-    of it is committed and hidden. A seat that stops can be drawn until the epoch ends, and from its draws three epochs
-    longer: keep the process running until then."""
+    Your key (--keystore) pays the bond, owns the seats and gets the fees. A seat that stops can still be drawn until
+    the epoch ends, for duties of up to three more epochs: keep the process running until then."""
     from chain.indexer.state import describe
     from cli.pool.document import refuse_slow_pools
 
