@@ -18,6 +18,7 @@ import random
 import re
 import subprocess
 import sys
+import warnings
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -71,8 +72,9 @@ APART = {
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
     """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
-    from reasoning_gym.factory import DATASETS
-
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # of a package that it imports, once in an installation
+        from reasoning_gym.factory import DATASETS
     for name, module in list(sys.modules.items()):
         if name.startswith("reasoning_gym."):
             vars(module).setdefault("sum", _sum)
