@@ -18,9 +18,9 @@ import random
 import re
 import subprocess
 import sys
-import warnings
 import threading
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache, partial
