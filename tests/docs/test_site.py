@@ -105,7 +105,7 @@ def test_a_browser_reads_every_page_and_finds_words(site: Path, address: str) ->
             assert page.locator("h1").first.inner_text()
         page.goto(f"{address}/index.html")
         page.locator("input[name=query]").fill("committee")
-        page.locator(".md-search-result__item a").first.wait_for(timeout=20_000)
+        page.locator(".md-search-result__item a").first.wait_for(timeout=120_000)
         found = page.locator(".md-search-result__item a").first.get_attribute("href") or ""
         browser.close()
     assert found.startswith(address)

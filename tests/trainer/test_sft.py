@@ -155,7 +155,7 @@ def test_data_that_cannot_be_used_names_its_row(tmp_path: Path, line: str, said:
 
 def test_data_that_is_no_text_or_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="is text in UTF-16"):
+    with pytest.raises(ConfigError, match="data is no JSON: it begins with"):
         list(read_conversations(tmp_path / "data"))
     with pytest.raises(ConfigError, match="cannot read"):
         list(read_conversations(tmp_path / "none"))
