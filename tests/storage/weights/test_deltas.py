@@ -115,7 +115,8 @@ def test_a_step_is_hashed_once_and_those_before_it_never_again(tmp_path: Path, m
     for step in range(3):
         folder = step_folder(tmp_path / f"{step}", step)
         size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        hashed_files.clear(), hashed_tensors.clear()
+        hashed_files.clear()
+        hashed_tensors.clear()
         manifest = make_manifest(folder, PUBLISHER, step, made[-1].manifest.digest if made else None, "bfloat16")
         for base in made:
             files.open(base.folder / NAMES[0]), files.open(base.folder / NAMES[1])  # as published by this process
