@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from attacks.registry import REGISTRY
-from attacks.small import SMALL_ATTACKS
+from attacks.subtle import SMALL_ATTACKS
 from benchmarks.recipe import OfflineWork, batch_of, demo_config
 from benchmarks.support.offline_pool import BFLOAT16, FULL_WORK
 from calibration.measuring import context_of, measure_file

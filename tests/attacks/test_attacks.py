@@ -6,7 +6,7 @@ import pytest
 
 from attacks.base import Cheat, other
 from attacks.registry import REGISTRY, find
-from attacks.small import SMALL_ATTACKS
+from attacks.subtle import SMALL_ATTACKS
 from engines.hf import TransformersEngine
 from protocol.errors import ConfigError
 from protocol.verdict import Code
