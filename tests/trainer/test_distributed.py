@@ -137,11 +137,13 @@ def wait_until_ready(home: Path) -> None:
     wait_for("both ranks", lambda: len(list(home.glob("ready-*"))) == 2 or None, 60, poll=0.05)
 
 
+# Both ranks are there before either ends: the first one's end kills the other, even while it starts.
+BOTH = "while len(list(home.glob('life-*-0'))) < 2: time.sleep(0.05)"
+
+
 @pytest.mark.parametrize("code", [0, 5])
 def test_a_deliberate_end_is_passed_on(tmp_path: Path, code: int) -> None:
-    """Both ranks are there before either ends: the first one's end kills the other, even while it starts."""
-    both = "while len(list(home.glob('life-*-0'))) < 2: time.sleep(0.05)"
-    process = launch(tmp_path, f"{both}\nsys.exit({code})")
+    process = launch(tmp_path, f"{BOTH}\nsys.exit({code})")
     assert process.wait(60) == code
     assert lives(tmp_path) == {0: 1, 1: 1}
 
@@ -150,7 +152,8 @@ def test_a_killed_rank_ends_the_others_and_all_start_again(tmp_path: Path) -> No
     """The second life is allowed to end; in the first one rank 1 is killed while rank 0 sleeps."""
     process = launch(
         tmp_path,
-        """
+        f"""
+{BOTH}
 if life == 0:
     if rank == 1: os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)
