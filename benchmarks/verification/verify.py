@@ -1,11 +1,9 @@
 """What verification costs against generation, per output token, with a model shaped like Qwen2.5-0.5B on one thread.
 
 Generation: own decoding loop with noise and proofs. Verification: the validator's own `measure` over every rollout, and
-over a random quarter; with bf16 at decode batch 16 also over the rows of a file of 128 that the audit draws at 1/16 and
-1/64, most of which share their prompt with no other. Processor seconds of one thread. Keys: ratio and ratio_quarter of
-bf16 at decode batch 16, dtype, batch, row_at {audit rate: of checking a drawn row, the share of generating it}, and
-`runs` with every case, in milliseconds per output token. A quick run has 6 layers instead of 24. `--only TEXT`: the
-cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept.
+over a random quarter. Processor seconds of one thread. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype,
+batch, and `runs` with every case, in milliseconds per output token. A quick run has 6 layers instead of 24. `--only
+TEXT`: the cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept.
 """
 
 import platform
@@ -25,13 +23,12 @@ from benchmarks.support.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
-from protocol.seeds import audit_sample, noise_key
+from protocol.seeds import noise_key
 from validator.judging import measurements
 
 GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
-DRAWS = {4096: 2, 1024: 5}  # audit rate → files whose drawn rows are checked
 Made = Mapping[int, tuple[Request, Completion]]  # by rows of a file
 PARTS = (
     ("decoder", TransformersEngine, "_forward"),
@@ -50,7 +47,7 @@ def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[st
             if f"{dtype} {batch}".startswith(only):
                 runs.append(_case(Path(folder), dtype, batch, 16 if quick else 128))
                 progress(str(runs[-1]))
-    return {name: runs[0][name] for name in ("ratio", "ratio_quarter", "dtype", "batch", "row_at")} | {"runs": runs}
+    return {name: runs[0][name] for name in ("ratio", "ratio_quarter", "dtype", "batch")} | {"runs": runs}
 
 
 def processor() -> str:
@@ -104,7 +101,6 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
         "generate_ms_per_token": round(1000 * generated / units, 3),
         "verify_ms_per_token": round(1000 * whole / units, 3),
         "parts_ms_per_token": {name: round(1000 * seconds / units, 3) for name, seconds in parts.items()},
-        "row_at": _row_at(engine, prompts, tokens, generated / batch) if (dtype, batch) == ("bfloat16", 16) else {},
         "processor": processor(),
     }
 
@@ -112,23 +108,6 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
 def _requests(prompts: Sequence[tuple[int, ...]], rows: Iterable[int], tokens: int) -> list[Request]:
     """Return the work of some rows of a file, a prompt for every group."""
     return [Request(prompts[row // GROUP], noise_key(WORK, row // GROUP, row % GROUP), tokens) for row in rows]
-
-
-def _row_at(
-    engine: TransformersEngine, prompts: Sequence[tuple[int, ...]], tokens: int, generated: float
-) -> dict[str, float]:
-    """Return what checking a row costs of `generated`, the seconds of generating one, where few are drawn."""
-    out = {}
-    for rate, files in DRAWS.items():
-        seconds, checked = 0.0, 0
-        for number in range(files):
-            rows = audit_sample(bytes(32), number, FULL_WORK.rows, rate)
-            asked = _requests(prompts, rows, tokens)
-            got = engine.generate(asked, Sampling(1.0, ()))
-            seconds += verify_seconds(engine, dict(zip(rows, zip(asked, got, strict=True), strict=True)), {})
-            checked += len(rows)
-        out[str(rate)] = round(seconds / checked / generated, 4)
-    return out
 
 
 def verify_seconds(engine: TransformersEngine, made: Made, parts: dict[str, float]) -> float:
