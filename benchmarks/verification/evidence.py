@@ -51,7 +51,7 @@ from worker.produce import Planned, Producer
 
 HOME = Path(__file__).parents[2] / "build" / "evidence"
 RATES = [AUDIT_EVERYTHING // share for share in (1, 4, 16)]
-NODES, HONEST_FILES, CHEAT_FILES = 400, 1000, 64
+NODES, HONEST_FILES, CHEAT_FILES = 800, 1000, 64
 NODE = "0x" + "00" * 20
 Progress = Callable[[str], None]
 Row = dict[str, Any]
@@ -167,13 +167,13 @@ def cases() -> Iterator[Case]:
     yield Case(BFLOAT16, Policy(1e-5, 4), (*HONEST, STALE))
     yield Case(FLOAT32, BASE, (*HONEST, *CHEATS[:3], *VARIANTS, SECOND))
     yield Case(BFLOAT16, Policy(1e-5, 2, True), (*HONEST, STALE))
-    yield Case(BFLOAT16, BASE, (*calibrations(VLLM), OTHER_ENGINE))
-    yield Case(FLOAT32, TRAINED, (*HONEST, *CHEATS[:3]))
     for step in (4, 1, 16, 2, 8):
-        for dtype in (BFLOAT16, FLOAT32):
-            yield Case(dtype, Policy(DEMO, step), HONEST)
+        yield Case(BFLOAT16, Policy(DEMO, step), HONEST)
+    for step in (LAST, 4, 1, 16, 2, 8):
+        yield Case(FLOAT32, Policy(DEMO, step), HONEST)
     for rate in (3e-4, 1e-6):
         yield Case(BFLOAT16, Policy(rate, 4), (*HONEST, STALE))
+    yield Case(BFLOAT16, BASE, (*calibrations(VLLM), OTHER_ENGINE))
     yield Case(BFLOAT16, BASE, tuple(kind for one in VARIANTS for kind in calibrations(one.vary)))
 
 
@@ -202,10 +202,11 @@ def judged(
     for rate in RATES:
         usual = null_model(known, "", rate, policy.step)
         for kind in kinds:
-            seen, own = known.get(kind.name, []), null_model(known, kind.vary, rate, policy.step)
+            seen = known.get(kind.name, [])
+            own = null_model(known, kind.vary, rate, policy.step) if kind.vary else None
             models = {"own" if kind in HONEST else "cheat": usual}
             if kind.vary or kind == SECOND:
-                models = {"false": None if kind.vary == VLLM else usual, "own": own if kind.vary else None}
+                models = {"false": None if kind.vary == VLLM else usual, "own": own}
             if len(seen) < 4 or kind.name.startswith("calibration"):
                 continue
             for label, model in ((label, model) for label, model in models.items() if model):
