@@ -312,7 +312,7 @@ def interleaved(sampled: Tokens, inserted: Inserted) -> Tokens:
     return (*out, *sampled[start:])
 
 
-def sampled_places(sampled: int, inserted: Inserted) -> list[int]:
+def sampled_positions(sampled: int, inserted: Inserted) -> list[int]:
     """Return where each of the sampled tokens stands in that sequence, ascending."""
     out: list[int] = []
     start = shift = 0
