@@ -130,8 +130,8 @@ def _pad(texts: Sequence[tuple[int, ...]], left: bool) -> tuple[torch.Tensor, to
 def _in_parts(
     ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any, forward: Forward, keep: int
 ) -> torch.Tensor:
-    """Return the last `keep` rows [B, keep, d] of what follows the tokens in `cache`: computed at once where it is short,
-    else in parts whose attention takes no more memory than the longest short text's."""
+    """Return the last `keep` rows [B, keep, d] of tokens that follow those in `cache`: computed at once where they are
+    few, else in parts whose attention takes no more memory than that."""
     batch, length = ids.shape
     before = cache.get_seq_length() if cache is not None else 0
     if cache is None or batch * length <= PREFILL_TOKENS:
