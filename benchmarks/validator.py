@@ -1,15 +1,14 @@
 """What verification costs against generation, per output token, and the memory of a long text, on one thread.
 
 Generation: own decoding loop with noise and proofs. Verification: the validator's own `measure` over every rollout and
-over a random quarter; with bf16 also over the rows of a file of 128 that the audit draws at 1/16 and 1/64, most of
-which share their prompt with no other. Processor seconds of one thread, Qwen2.5-0.5B's shape, random weights.
+over a random quarter. Processor seconds of one thread, Qwen2.5-0.5B's shape, random weights.
 
-Keys: ratio and ratio_quarter of the first case; row_at {audit rate: of checking a drawn row, the share of generating
-it}; `runs` with every case, in milliseconds per output token; `long`: of one answer of so many tokens, with `layers`,
-beside decoding in the middle of such answers, since a step's cost grows evenly with what stands before; `memory`:
-resident MiB of checking one answer above those of the loaded model (2 layers), and of them the keys' and values'
-(`cache`); `noise`: of the check of noise alone, milliseconds per token at a vocabulary of 151,936, of db6f227d and now.
-A quick run has fewer layers and tokens. `--only TEXT`: the parts whose name begins so; not kept.
+Keys: ratio and ratio_quarter of the first case; `runs` with every case, in milliseconds per output token; `long`: of
+one answer of so many tokens, with `layers`, beside decoding in the middle of such answers, since a step's cost grows
+evenly with what stands before; `memory`: MiB of checking one answer above those of the loaded model (2 layers), and
+of them the keys' and values' (`cache`); `noise`: of the check of noise alone, milliseconds per token at a vocabulary
+of 151,936, of db6f227d and now. A quick run has fewer layers and tokens. `--only TEXT`: the parts whose name begins
+so; not kept.
 """
 
 import json
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import torch
 
 from benchmarks.support.offline_pool import FULL_WORK, work_of
@@ -33,8 +33,9 @@ from benchmarks.support.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
-from protocol.seeds import audit_sample, noise_key
+from protocol.seeds import noise_key
 from protocol.toploc.proofs import build
+from trainer.reports.bench import peak_bytes, reset_peak
 from validator.judging import measurements
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +43,6 @@ GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
 LENGTHS = (1024, 4096, 16384, 32768)
-DRAWS = {4096: 2, 1024: 5}  # audit rate → files whose drawn rows are checked
 Made = Mapping[int, tuple[Request, Completion]]  # by rows of a file
 PARTS = (
     ("decoder", TransformersEngine, "_forward"),
@@ -79,7 +79,7 @@ def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[st
                 part()
                 progress(f"{name}: {found.get(name) or found['runs'][-1]}")
     first = found.get("runs", [{}])[0]
-    return {name: first.get(name) for name in ("ratio", "ratio_quarter", "dtype", "batch", "row_at")} | found
+    return {name: first.get(name) for name in ("ratio", "ratio_quarter", "dtype", "batch")} | found
 
 
 def processor() -> str:
@@ -133,7 +133,6 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
         "generate_ms_per_token": round(1000 * generated / units, 3),
         "verify_ms_per_token": round(1000 * whole / units, 3),
         "parts_ms_per_token": {name: round(1000 * seconds / units, 3) for name, seconds in parts.items()},
-        "row_at": _row_at(engine, prompts, tokens, generated / batch) if dtype == "bfloat16" else {},
         "processor": processor(),
     }
 
@@ -182,17 +181,12 @@ def measure_memory(folder: Path, tokens: int) -> dict[str, int]:
     engine.load(folder)
     verify_seconds(engine, {0: made_up(64)}, {}, honest=False)
     given = {0: made_up(tokens)}
-    before = _resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+    device, before = torch.device("cpu"), psutil.Process().memory_info().rss
+    reset_peak(device)
     verify_seconds(engine, given, {}, honest=False)
     shape = engine.model.config
     cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * 64 * tokens
-    return {"tokens": tokens, "peak_mib": (_resident("VmHWM") - before) >> 20, "cache_mib": cache >> 20}
-
-
-def _resident(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+    return {"tokens": tokens, "peak_mib": (peak_bytes(device) - before) >> 20, "cache_mib": cache >> 20}
 
 
 NOISE = """
@@ -231,29 +225,12 @@ def _noise(rows: int) -> dict[str, Any]:
             if name == "now" or not packed.returncode
         }  # fmt: skip
     ratios = [round(times["before"][case] / ms, 1) for case, ms in times["now"].items() if "before" in times]
-    return times | {"ratio": min(ratios, default=None)}
+    return times | {"ratio": min(ratios, default=None), "processor": processor()}
 
 
 def _requests(prompts: Sequence[tuple[int, ...]], rows: Iterable[int], tokens: int) -> list[Request]:
     """Return the work of some rows of a file, a prompt for every group."""
     return [Request(prompts[row // GROUP], noise_key(WORK, row // GROUP, row % GROUP), tokens) for row in rows]
-
-
-def _row_at(
-    engine: TransformersEngine, prompts: Sequence[tuple[int, ...]], tokens: int, generated: float
-) -> dict[str, float]:
-    """Return what checking a row costs of `generated`, the seconds of generating one, where few are drawn."""
-    out = {}
-    for rate, files in DRAWS.items():
-        seconds, checked = 0.0, 0
-        for number in range(files):
-            rows = audit_sample(bytes(32), number, FULL_WORK.rows, rate)
-            asked = _requests(prompts, rows, tokens)
-            got = engine.generate(asked, Sampling(1.0, ()))
-            seconds += verify_seconds(engine, dict(zip(rows, zip(asked, got, strict=True), strict=True)), {})
-            checked += len(rows)
-        out[str(rate)] = round(seconds / checked / generated, 4)
-    return out
 
 
 def verify_seconds(engine: TransformersEngine, made: Made, parts: dict[str, float], honest: bool = True) -> float:

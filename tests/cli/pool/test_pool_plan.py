@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chain.indexer.records import Terms
 from chain.suite import Suite
 from cli.pool.config import (
     contradictions,
@@ -92,7 +93,7 @@ def test_a_pool_that_no_validator_of_the_stated_speed_can_judge_is_refused_by_na
     for one in problems:  # what the hint says is enough
         name, least = one.hint.split("`")[1], int(one.hint.split(" to ")[1].split(",")[0])
         windows = {"commit_window": "commitWindow", "jury_commit_window": "juryCommitWindow"}
-        eased = replace(terms, **{windows[name]: least})
+        eased = Terms.of(vars(terms) | {windows[name]: least})
         assert f"of `{name}`" not in "".join(two.what for two in judging(config, eased, model, speed)[1])
         if "audit_rate" in one.hint:
             eased = replace(terms, auditRate=int(one.hint.split("`audit_rate` to ")[1].split(",")[0]))
