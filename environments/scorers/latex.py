@@ -58,6 +58,7 @@ def _names(text: str) -> frozenset[str]:
 _FUNCTIONS = _names(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp max min gcd lcm floor ceil sqrt"
 )
+_OF_ANGLES = _names("sin cos tan cot sec csc")
 _GREEK = _names(
     """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau
     upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell"""
@@ -103,6 +104,8 @@ def plain(text: str) -> str:
     """Return the text without ornaments around it: dollars, asterisks, a full stop at its end, `The answer is`."""
     for _ in range(8):
         before, text = text, _LEAD.sub("", text.strip()).strip()
+        if text.endswith("\\") and not text.endswith(r"\\"):  # of a space, `\ `, whose blank is stripped
+            text = text[:-1].rstrip()
         for mark in ("$$", "$", "**", "__", "`"):
             if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
                 text = text[len(mark) : -len(mark)].strip()
@@ -526,6 +529,8 @@ class _Reader:
             self._expect(closing)
         else:
             arguments = [self._function_argument()]
+        if name in _OF_ANGLES and (self._takes("°") or arguments[0][0] == "quantity"):
+            arguments = [_in_radians(arguments[0])]
         if power == ["neg", ["num", "1"]]:
             name, power = "arc" + name, None
         tree: Tree = ["fn", name, *arguments, *base]
@@ -581,6 +586,15 @@ def _flat(tree: Any) -> Iterator[str]:
             yield from _flat(part)
     else:
         yield str(tree)
+
+
+def _in_radians(angle: Tree) -> Tree:
+    """Return the radians of an angle in degrees: a number, or a quantity."""
+    if angle[0] == "quantity":
+        if len(angle) != 2 or angle[1][1] != "degree":
+            raise Unreadable("an angle has a unit of something else")
+        angle = angle[1][0]
+    return ["div", ["mul", angle, ["const", "pi"]], ["num", "180"]]
 
 
 def _plus_minus(tree: Tree) -> list[Tree]:
