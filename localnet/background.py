@@ -313,7 +313,7 @@ class BackgroundNetwork(Demo):
         while not self._ended.wait(_LOOK_SECONDS):
             try:
                 self._write_state()
-            except OSError as error:  # a full disk must not leave `muster ps` with an old state for good
+            except BaseException as error:  # such as a full disk: `muster ps` must not show an old state for good
                 self.progress.say(f"the network's state cannot be written: {error}")
 
     def _write_state(self) -> None:

@@ -19,6 +19,7 @@ from protocol.encoding import canonical_json
 from protocol.errors import MusterError
 from protocol.http.signing import AuthScope
 from protocol.waits import WAITS
+from runtime.entry import essential
 from runtime.pool_client import PoolClient
 from runtime.process import KeyConfig, ProcessConfig, start
 from runtime.server import HttpServer, bound, server_options
@@ -113,8 +114,7 @@ class PoolRelay:
         self._server = HttpServer(self._options)
         works = {"serving": self._listen, "following the pool": self._follow, "announcing": self._announce}
         self._threads = [
-            threading.Thread(target=self._supervised, args=work, name=f"relay: {work[0]}", daemon=True)
-            for work in works.items()
+            essential(f"relay: {name}", partial(self._supervised, name, work)) for name, work in works.items()
         ]
 
     def start(self) -> None:

@@ -259,6 +259,15 @@ class MultiSource:
                     return None
 
     def _request(self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats) -> None:
+        failure: MusterError | OSError | None = MusterError(f"the request to {partial.source} broke off")
+        try:
+            failure = self._asked(call, source, partial, stats)
+        finally:
+            call.answers.put(failure or partial)  # however this thread ends: the caller waits for it
+
+    def _asked(
+        self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats
+    ) -> MusterError | OSError | None:
         failure: MusterError | OSError | None = None
         with self._requests:
             started = self._clock()
@@ -268,7 +277,7 @@ class MultiSource:
                     call.check(partial.whole())
             except (MusterError, OSError) as error:
                 failure = error
-            except BaseException as error:  # the caller waits for an answer of this thread
+            except BaseException as error:
                 log.exception("source %s failed", partial.source)
                 failure = MusterError(f"source {partial.source} failed: {error}")
             taken = self._clock() - started
@@ -276,4 +285,4 @@ class MultiSource:
             self._selection.ended(stats, failure, partial.received, taken)
         if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
             log.info("source %s: %s", partial.source, failure)
-        call.answers.put(failure or partial)
+        return failure
