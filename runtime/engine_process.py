@@ -22,7 +22,7 @@ from engines.torch_process import PACE, device_lost, show_gpus
 from protocol.errors import ConfigError, MusterError, first_line
 from protocol.files import die_with_parent
 from protocol.waits import WAITS
-from runtime.entry import Exit, start_logging
+from runtime.entry import Exit, essential, start_logging
 from runtime.process import EngineConfig, StallGuard
 
 log = logging.getLogger("muster.engine")
@@ -163,7 +163,7 @@ class _Child:
         self._recent = 0.0, 0.0  # tokens, and the seconds that they took
         self._lost: EngineLost | None = None
         self._why = ""
-        threading.Thread(target=self._read, name="engine's answers", daemon=True).start()
+        essential("engine's answers", self._read).start()
 
     def answer(self) -> Any:
         """Return the answer to a load; the first one is the engine's information. Raises what the process did."""
