@@ -168,7 +168,6 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
         chain_watcher=ChainWatcher(view, suite),
         heartbeat_seconds=config.heartbeat_seconds,
         lease_seconds=config.lease_seconds,
-        lease_limit=config.lease_limit,
         access=pool_access(config, deployment, pool_config),
         allow_private_sources=config.allow_private_sources,
         workers=config.workers,

@@ -176,21 +176,27 @@ from runtime.process import DaemonConfig, start
 from runtime.entry import essential
 
 class OneThread:
-    def run(self):
-        essential("judge", lambda: 1 / 0).start()
-        time.sleep(60)
+    def __init__(self):
+        if sys.argv[2] == "built":
+            self.die()
 
-    def stop(self):
-        pass
+    def run(self):
+        if sys.argv[2] == "run":
+            self.die()
+
+    def die(self):
+        essential("judge", lambda: 1 / 0).start()
+        time.sleep(20)
 
 start(Path(sys.argv[1]), DaemonConfig, lambda config: OneThread())
 """
 
 
-def test_a_process_whose_thread_died_says_so_in_its_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("while_it_is", ["built", "run"])
+def test_a_process_whose_thread_died_says_so_in_its_home(tmp_path: Path, while_it_is: str) -> None:
     config, home = tmp_path / "config.toml", tmp_path / "home"
     config.write_text(f'home = "{home}"\n')
-    argv = [sys.executable, "-c", DAEMON, str(config)]
+    argv = [sys.executable, "-c", DAEMON, str(config), while_it_is]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == Exit.STALLED, done.stderr
     assert gone(home).endswith("ended with: the thread `judge` died: ZeroDivisionError: division by zero")
