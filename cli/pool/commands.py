@@ -90,7 +90,7 @@ def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json
 
     document, values, problems = _checked(config, terms, budget)
     cost = costs(document, values, budget)
-    warned = list(map(str, warnings(document)))
+    warned = list(map(str, warnings(document, values)))
     shown = {**cost, "problems": list(map(str, problems)), "warnings": warned}
     lines = [costs_text(cost), *(f"WARNING  {line}" for line in warned)]
     lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
@@ -137,7 +137,7 @@ def create(
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
         typer.echo(costs_text(costs(document, values, budget)))
-    warned = list(map(str, warnings(document)))
+    warned = list(map(str, warnings(document, values)))
     for line in warned:
         typer.echo(f"WARNING  {line}", err=True)
 
