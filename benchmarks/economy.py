@@ -31,7 +31,7 @@ from protocol.encoding import TOKEN, parse_tokens
 ROOT = Path(__file__).parent.parent
 NETWORK = "base-sepolia"
 TERMS = tomllib.loads((FOLDER / "terms" / f"{NETWORK}.toml").read_text())
-ROWS, WAYS = 128, 5
+ROWS, UNITS, WAYS = 128, 128 * 512, 5
 VOTE = {"truth": 12, "nothing": 0, "accept": 1, "reject": 3, "malformed": 10, "unavailable": 11}
 VOTE |= {"against the truth and split": 13, "a copied commitment": 14}
 CHOICES = {
@@ -74,7 +74,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "jurors stay away from disputes of friends (High 3)": {OTHER_JURORS: "nothing", "disputes": 1, SO: "always"},
 }
 RULES = ["rate", "fee", "jury_fee", "min_stake", "leverage", "committee", "jury", "appeal_jury", "audit_rate"]
-RULES += ["challenge_window", "commit_window", "reveal_window", "max_units"]
+RULES += ["challenge_window", "commit_window", "reveal_window"]
 Plan = dict[str, int]
 
 
@@ -137,7 +137,7 @@ def draw_plan(source: random.Random, lanes: int, known: dict[str, Any] | None = 
     files = source.choice((1, 3, 4, 16))
     plan = {"seed": source.getrandbits(40), "lanes": lanes, "seats": source.randint(5, 33), "files": files}
     plan |= {"others": source.choice((min(16 - files, round(files * 7 / 3)), 16 - files)), "rows": ROWS}
-    plan["units"] = source.choice((TERMS["max_units"], TERMS["max_units"] // 10, 1))
+    plan["units"] = source.choice((UNITS, UNITS // 10, 1))
     for name, options in CHOICES.items():
         honest, *others = options.values()
         plan[name] = honest if known is not None or source.random() < 0.75 else source.choice(others)
@@ -168,12 +168,12 @@ def setting(units: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     terms = [parse_tokens(TERMS[name]) if isinstance(TERMS[name], str) else TERMS[name] for name in RULES]
     prices = json.loads((ROOT / "benchmarks/results/price.json").read_text())["cost"]["rates"]
     check = round(prices[str(TERMS["audit_rate"])]["share"] * units * terms[0])
-    return (*fixed, suite.penalties.as_tuple()), (*terms, check)
+    return (*fixed, suite.penalties.as_tuple()), (*terms, UNITS, check)
 
 
 def case_types() -> str:
     """Return the ABI type of a list of Economy.t.sol's `Case`: setting, rules, plan."""
-    fixed, rules, plan = ((count * ",uint256")[1:] for count in (6, len(RULES) + 1, 7 + len(CHOICES)))
+    fixed, rules, plan = ((count * ",uint256")[1:] for count in (6, len(RULES) + 2, 7 + len(CHOICES)))
     return f"(({fixed},(uint16,uint16{6 * ',uint256'})),({rules}),({plan}))[]"
 
 
@@ -203,7 +203,7 @@ def best(played: Sequence[Played], limits: EconomyLimits = STATED) -> list[Playe
 def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[str, Any]:
     """`count`: lanes per plan."""
     source, lanes, size = random.Random(7), 8 if quick else count, 20 if quick else 100
-    usual = {"seats": 33, "files": 4, "others": 12, "units": TERMS["max_units"]}
+    usual = {"seats": 33, "files": 4, "others": 12, "units": UNITS}
     everyone = [Played(draw_plan(source, 4 * lanes, usual | known), name) for name, known in NAMED.items()]
     everyone += [Played(draw_plan(source, lanes)) for _ in range(size)]
 
@@ -224,7 +224,7 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[s
             one.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
         play_all(doubtful, "again, those that gained")
     gaining = lambda limits: [one.summary(limits) for one in best(everyone, limits) if one.least(limits) > 0]  # noqa: E731
-    rules = setting(TERMS["max_units"])[1]
+    rules = setting(UNITS)[1]
     return {
         "strategies": len(everyone),
         "lanes": sum(len(one.lanes) for one in everyone),

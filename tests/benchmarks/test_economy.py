@@ -9,7 +9,7 @@ from benchmarks.economy import (
     CHOICES,
     NAMED,
     STATED,
-    TERMS,
+    UNITS,
     VOTE,
     EconomyLimits,
     Played,
@@ -53,7 +53,7 @@ def test_plans_follow_from_the_seed_and_stay_legal() -> None:
     for plan in plans:
         assert 5 <= plan["seats"] <= 100 * STATED.seats
         assert plan["files"] + plan["others"] <= 16
-        assert plan["units"] <= TERMS["max_units"]
+        assert plan["units"] <= UNITS
         assert plan["owner"] or (plan["false canary"], plan["owner's service"]) == (0, 0)
         assert list(plan)[7:] == list(CHOICES)
     assert {plan["owner"] for plan in plans} == {0, 1}
@@ -63,8 +63,8 @@ def test_plans_follow_from_the_seed_and_stay_legal() -> None:
 
 
 def test_a_check_of_the_largest_file_pays_more_than_a_committee_that_looks_at_nothing() -> None:
-    fixed, rules = setting(TERMS["max_units"])
-    assert 16 * TERMS["max_units"] * rules[0] <= 2 * fixed[4], "a majority's bonds cover a lane's pay"
+    fixed, rules = setting(UNITS)
+    assert 16 * UNITS * rules[0] <= 2 * fixed[4], "a majority's bonds cover a lane's pay"
     check, fee = rules[-1], rules[1]
     assert fee - check > fee / 4
     plan, types = draw_plan(random.Random(1), 8), [case_types()]
@@ -79,7 +79,7 @@ def test_honest_play_comes_to_nothing_and_named_strategies_lose_on_the_contracts
         "owner voids honest work (High 1)",
         "nodes forge, their seats accept",
     )
-    usual = {"seats": 33, "files": 4, "others": 12, "units": 65_536}
+    usual = {"seats": 33, "files": 4, "others": 12, "units": UNITS}
     honest, *losing = (
         Played(draw_plan(random.Random(1), 16, usual | named)) for named in ({}, *(NAMED[name] for name in shown))
     )

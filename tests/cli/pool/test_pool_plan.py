@@ -162,7 +162,7 @@ def test_a_pool_without_evidence_is_warned_of() -> None:
 
 def test_a_fee_that_does_not_pay_for_a_check_is_warned_of() -> None:
     """At base-sepolia's terms a file of 128 rows of 512 tokens pays its seats a third more than checking it costs."""
-    base = load_terms(Path("base-sepolia"), CONFIG.digest)
+    base = load_terms(Path("base-sepolia"), CONFIG.digest, 65_536)
     work = CONFIG.work.model_copy(update={"max_new_tokens": 512})
     largest = CONFIG.model_copy(update={"work": work, "scoring_versions": {"numpy": "1"}})
     assert costs(largest, base, 0)["check"] == 164_736_000
