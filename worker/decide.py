@@ -134,10 +134,12 @@ def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account
 
 
 def _promised(entry: JournalEntry, pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> bool:
-    """Whether the pool promised by its receipt to take this file, unless a reorganisation changed its seed."""
+    """Whether the pool promised by its receipt to take this file, unless a reorganisation changed its seed: that of a
+    newer step is known once it is confirmed, that of an older one no longer asked for."""
     valid = entry.receipt is not None and not entry.overdue and pool.status != "settled"
     known = account.joined_step <= entry.step <= pool.step
-    return valid and known and seeds.get(entry.step, entry.step_seed) == entry.step_seed
+    older = entry.step < pool.step - pool.terms.maxLag
+    return valid and known and seeds.get(entry.step, entry.step_seed if older else None) == entry.step_seed
 
 
 def _closed(pool_id: int, pool: Pool, standing: Standing) -> Decision | None:

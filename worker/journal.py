@@ -57,6 +57,7 @@ class JournalEntry:
             root=self.root.hex(),
             sha256=self.sha256.hex(),
             size=size,
+            seed=self.step_seed.hex(),
             signature=UNSIGNED,
         )
 

@@ -215,7 +215,8 @@ SUBMISSION_STRUCT = (
 
 class SubmissionRequest(RequestBody):
     """Ask to have an uploaded rollout file of `size` bytes relayed to the chain, or what became of it. `signature` is
-    the node's EIP-712 signature of SUBMISSION_STRUCT."""
+    the node's EIP-712 signature of SUBMISSION_STRUCT. It does not cover `seed`, the step's that the file was made from:
+    should a reorganisation change that, the file would be refused, so it is not relayed."""
 
     step: StepNumber
     counter: Counter
@@ -224,6 +225,7 @@ class SubmissionRequest(RequestBody):
     root: Hex64
     sha256: Hex64
     size: Size
+    seed: Hex64 | None = None
     signature: Signature
 
     def on_chain(self, node: str) -> tuple[str, int, int, int, int, bytes, bytes]:

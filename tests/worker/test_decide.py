@@ -142,6 +142,10 @@ def test_a_receipt_does_not_make_another_seeds_file_fit(step_seed: bytes) -> Non
     assert makes(decide(chain(), 1, NODE, [promised(2, step_seed)], SEEDS))
 
 
+def test_no_receipt_makes_a_file_fit_a_step_whose_seed_is_unconfirmed_since_a_reorganisation() -> None:
+    assert decide(chain(), 1, NODE, [promised()], {0: SEEDS[0], 1: SEEDS[1]}).do is Do.MAKE
+
+
 def test_where_a_receipt_does_not_help() -> None:
     """Of a step before the node joined again, of an ejected node, and of a pool that is not there."""
     assert makes(decide(chain(joined_step=2), 1, NODE, [promised(1, SEEDS[1])], SEEDS))
