@@ -255,16 +255,20 @@ def histories(paid: Array, nodes: int, files: int, seed: int = 0) -> tuple[Array
     recursion of `NodeEvidence.add`. Return the file at which each node was accused (0: never), how often each figure
     was ahead then, and the largest ln of the evidence."""
     rng = np.random.default_rng(seed)
-    wealth = np.full((nodes, len(FIGURES), BETS), -np.inf)
+    factors, wealth = np.exp(np.minimum(paid, 600)), np.zeros((nodes, len(FIGURES), BETS))
     largest, at, by = 0.0, np.zeros(nodes), np.zeros(len(FIGURES))
     for number in range(1, files + 1):
-        wealth = np.logaddexp(wealth, -np.log(number * (number + 1))) + paid[rng.choice(len(paid), nodes)]
-        each = np.logaddexp.reduce(np.logaddexp(wealth, -np.log(number + 1)), axis=2) - np.log(BETS)
-        total = np.logaddexp.reduce(each, axis=1) - np.log(len(FIGURES))
+        wealth = np.minimum(
+            (wealth + 1 / (number * (number + 1))) * factors[rng.integers(len(paid), size=nodes)], 1e300
+        )
+        each = (wealth + 1 / (number + 1)).mean(axis=2)
+        total = np.log(each.mean(axis=1))
         fresh = (total >= LIMIT_NATS) & (at == 0)
         at[fresh] = number
         by += np.bincount(each[fresh].argmax(axis=1), minlength=len(FIGURES))
         largest = max(largest, float(total.max()))
+        if at.all():
+            break
     return at, by, largest
 
 
@@ -278,6 +282,7 @@ def _found(rows: Sequence[Row], dtype: str) -> dict[str, Row]:
     return out
 
 
+FILE_UNITS = 65_536
 SAVED = ("int8 weights", "int8 KV cache", "skipped layer")
 """Cheats that spare work in bfloat16: at most half of it, as half of the bytes are moved."""
 
@@ -286,7 +291,7 @@ def _price(rows: Sequence[Row]) -> list[Row]:
     """Return what one identity gains at most at Base Sepolia's terms if it is told the file that would convict it, and
     leaves with the one before, paid in full. A new identity starts anew."""
     terms = tomllib.loads((FOLDER / "terms" / "base-sepolia.toml").read_text())
-    pay = parse_tokens(terms["rate"]) * terms["max_units"] / TOKEN
+    pay = parse_tokens(terms["rate"]) * FILE_UNITS / TOKEN
     priced = [row for row in rows if (row["label"], row["dtype"]) == ("cheat", BFLOAT16) and row["name"] in SAVED]
     return [
         {key: row[key] for key in ("name", "policy", "audited", "mean", "refused")}
