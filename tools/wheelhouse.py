@@ -13,6 +13,7 @@ from pathlib import Path
 from tools.setup import ROOT, SUPPORTED
 
 FOLDER = ROOT / "build" / "wheel"
+PYTHONS = tuple(f"{major}.{minor}" for major, minor in SUPPORTED)
 _UV = str(ROOT / ".venv" / "bin" / "uv")
 
 
@@ -30,7 +31,7 @@ def source_only(requirements: str) -> list[str]:
     return sorted(bare & {line.partition(" ;")[0] for line in requirements.splitlines()})
 
 
-def build(folder: Path, pythons: Sequence[str] = tuple(".".join(map(str, one)) for one in SUPPORTED)) -> None:
+def build(folder: Path, pythons: Sequence[str] = PYTHONS) -> None:
     """Lay all of it into `folder`, for each of `pythons` (versions or paths) that is here. Raises CalledProcessError
     where a package cannot be fetched or built."""
     requirements, sources = pinned(), folder / "sources"
