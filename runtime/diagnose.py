@@ -194,6 +194,8 @@ class ServiceView:
             )
             status = self._document(STATUS.path)
             releases = self._document(RELEASES.path, missing=True)
+            step = status.get("step") or 0
+            notice = Releases.model_validate(releases).notice(VERSION, step) if releases else ""
             own = self._document(self._own, missing=True) if self._own else {}
             others = self._document(DASHBOARD.path)["others"] if self._owner else []
             trainer = [
@@ -205,7 +207,7 @@ class ServiceView:
             return ServiceFacts(
                 problems=problems,
                 version=version,
-                notice=Releases.model_validate(releases).notice(VERSION, status.get("step") or 0) if releases else "",
+                notice=printable(notice, 200),
                 clock_offset=offset,
                 finished=status.get("phase") == "finished",
                 state=str(own.get("state", "")),

