@@ -79,12 +79,13 @@ class Service:
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
             return work.NoLease(wait=decision.seconds, reason=decision.reason)
-        lease = decision.lease
-        return work.WorkLease(lease=lease.id, step=lease.step, counter=lease.counter, expires=lease.expires)
+        lease, longest = decision.lease, decision.lease.limit - decision.lease.granted
+        place = {"step": lease.step, "counter": lease.counter}
+        return work.WorkLease(lease=lease.id, expires=lease.expires, longest=longest, **place)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
         self.heartbeats.store(address, body, self.clock())
-        expires = self.leases.renew(address, body.lease) if body.lease else None
+        expires = self.leases.renew(address, body.leases) if body.leases else None
         step, found = self._step(), self.releases()
         notice = found.notice(body.version, step or 0) if found and body.version else ""
         return work.HeartbeatResponse(
@@ -100,12 +101,12 @@ class Service:
             data = read_bounded(self.releases_file, _RELEASES_BYTES, "releases ") if self.releases_file else b""
         except MusterError:
             return None  # there is no such file
-        if data != self._read:
+        pool = self.view.pool(self.view.state)
+        if data != self._read and pool is not None:
             self._read, self._releases, self._unsigned = data, None, ""
             try:
                 found = parse_response(endpoints.RELEASES.answer, data, str(self.releases_file))
-                pool = self.view.pool(self.view.state)
-                found.check(self.uploads.pool, pool.owner if pool else "")
+                found.check(self.uploads.pool, pool.owner)
                 self._releases = found
             except MusterError as error:
                 self._unsigned = error.what

@@ -89,7 +89,7 @@ def test_an_open_file_is_taken_and_its_lease_kept_whatever_the_version(desk: Des
     lease = desk.lease(NODE, version=VERSION)["lease"]
     file = desk.service.releases_file = desk.home / "releases.json"
     file.write_text(releases((0, ["9.0"])).model_dump_json())
-    beaten = desk.beat(NODE, version=VERSION, lease=lease)
+    beaten = desk.beat(NODE, version=VERSION, leases=[lease])
     assert beaten["lease_expires"] is not None
     assert "the pool accepts muster 9.0" in beaten["notice"]
     upload = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": "ab" * 32, "size": 10})
