@@ -67,12 +67,13 @@ class Service:
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
             return work.NoLease(wait=decision.seconds, reason=decision.reason)
-        lease = decision.lease
-        return work.WorkLease(lease=lease.id, step=lease.step, counter=lease.counter, expires=lease.expires)
+        lease, longest = decision.lease, decision.lease.limit - decision.lease.granted
+        place = {"step": lease.step, "counter": lease.counter}
+        return work.WorkLease(lease=lease.id, expires=lease.expires, longest=longest, **place)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
         self.heartbeats.store(address, body, self.clock())
-        expires = self.leases.renew(address, body.lease) if body.lease else None
+        expires = self.leases.renew(address, body.leases) if body.leases else None
         step = self.view.usable_step(self.view.state)
         return work.HeartbeatResponse(next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION)
 
