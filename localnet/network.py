@@ -230,6 +230,7 @@ class Network(Processes):
         name = f"worker-{spec.name}"
         values = self._client_settings(pool, name) | self.worker_isolation
         engine = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch}
+        engine |= {"data_parallel": spec.engines}
         values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine}
         self._start_role(name, "worker", values, spec.attack)
 
