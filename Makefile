@@ -45,7 +45,7 @@ test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, sta
 proofs: setup  ## halmos and slither, in an environment of their own
 	tools/contract-analysis.sh
 
-peers: setup  ## the reference toploc, TRL, shardcast and schemathesis, for comparison
+peers: setup  ## the reference toploc, TRL and schemathesis, for comparison
 	tools/peers.sh
 
 gas: setup

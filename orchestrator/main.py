@@ -163,12 +163,11 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
         bucket,
         pool_config,
         uploads,
-        Relay(db, view, uploads, suite.pools, config.lane_seconds, leader.leads),
+        Relay(db, view, uploads, suite, config.lane_seconds, leader.leads),
         Sponsor(db, view, suite, config.most_loans, config.loans_a_day, leader.leads),
         chain_watcher=ChainWatcher(view, suite),
         heartbeat_seconds=config.heartbeat_seconds,
         lease_seconds=config.lease_seconds,
-        lease_limit=config.lease_limit,
         access=pool_access(config, deployment, pool_config),
         allow_private_sources=config.allow_private_sources,
         workers=config.workers,
@@ -208,7 +207,8 @@ def pool_access(config: OrchestratorConfig, deployment: Deployment, pool_config:
     announced = [url for url in deployment.services.get("rpc", "").split(",") if url]
     rpc = list(config.public_rpc) or announced or list(known_rpc(deployment.network))
     document = deployment.model_dump_json()
-    return PoolAccess(pool=config.pool, rpc=rpc, config_hash=pool_config.digest.hex(), deployment=document)
+    lends = config.most_loans > 0
+    return PoolAccess(pool=config.pool, rpc=rpc, config_hash=pool_config.digest.hex(), deployment=document, lends=lends)
 
 
 def check_pool(view: PoolView, config: PoolConfig, owner: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -134,7 +134,7 @@ def heartbeat(
     phase: str,
     engine: str = "",
     step: int | None = None,
-    lease: str | None = None,
+    leases: Collection[str] = (),
     weights: int = -1,
     metrics: Mapping[str, float],
 ) -> work.HeartbeatRequest:
@@ -151,7 +151,7 @@ def heartbeat(
         engine=printable(engine, 63),
         phase=printable(phase, 63),
         step=step,
-        lease=lease,
+        leases=list(leases)[: work.MOST_LEASES],
         weights=weights if weights >= 0 else None,
         waits=waits,
         metrics=dict(metrics),

@@ -17,17 +17,15 @@ from typing import NamedTuple, Self
 
 from chain.indexer.records import Pool, Status, Submission
 from protocol.api.run import InFlightEntry
-from protocol.api.work import MOST_HANDED_IN
+from protocol.api.work import MOST_HANDED_IN, MOST_LEASES
 from protocol.config import PoolConfig
 
-# A node's pace is that of its files of the last ten minutes: one that was too slow gets another try after that.
-MEMORY_SECONDS = 600.0
 RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
 # How long a node that was told to wait counts as waiting.
 WAITING_SECONDS = 5.0
 # When training has made no progress for so long, accepted files are taken to be useless to it.
 STALL_SECONDS = 60.0
-# Leases of a node at a time.
+# Leases at a time of a node whose pace is not known, or slow.
 _AHEAD = 2
 # Accepted files that a node is credited with before its own record counts.
 _PRIOR_FILES = 4
@@ -38,8 +36,9 @@ _ROUNDING = 1e-6
 class Rule:
     """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`.
 
-    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them; `bought`: how many
-    accepted files a data pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
+    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them, and for how long a
+    node's pace is remembered, since one that was too slow gets another try; `bought`: how many accepted files a data
+    pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
     """
 
     files_per_step: int
@@ -51,8 +50,8 @@ class Rule:
     bought: int = 0
 
     @classmethod
-    def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float) -> Self:
-        train, bought = config.train, config.bought_files
+    def of(cls, config: PoolConfig, lease_seconds: float) -> Self:
+        train, bought, lease_limit = config.train, config.bought_files, config.work.making_seconds
         files, most = (bought, 0) if bought else (train.files_per_step, train.max_files)
         return cls(files, train.max_off_policy_steps, train.steps, lease_seconds, lease_limit, most, bought)
 
@@ -246,7 +245,8 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     if wanted < node.counter:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
     due = node.counter + min(node.handed_in, MOST_HANDED_IN)
-    if wanted >= due + _AHEAD:
+    most = _most_leases(rule, queue.pace, node.address)
+    if wanted >= due + most:
         return Wait(2.0, f"file {wanted} is too far ahead of file {due}, the next that this node is to hand in")
     step = _step(rule, queue, node)
     if isinstance(step, Wait):
@@ -254,13 +254,20 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     own = {lease.counter: lease for lease in node.leases if lease.expires > now}
     held = own.get(wanted)
     making = sum(one >= due for one in own)
-    if held is None and making >= _AHEAD:
+    if held is None and making >= most:
         return Wait(2.0, f"this node has {making} open leases; hand in a file or let one run out")
     if _may_finish_download(rule, queue, node, step) and (held is None or held.step < step):
         earlier = _lease(rule, queue, node, step - 1, wanted, held, now)
         if not isinstance(earlier, Wait):
             return earlier
     return _lease(rule, queue, node, step, wanted, held, now)
+
+
+def _most_leases(rule: Rule, pace: Pace, address: str) -> int:
+    """Return how many leases a node may hold. One with many GPUs computes rows of many files at a time; but whoever
+    takes more than half a lease's life for a file would lose those that it holds besides."""
+    making = pace.making.get(address)
+    return MOST_LEASES if making is not None and making <= rule.lease_limit / 2 else _AHEAD
 
 
 def renew(rule: Rule, lease: Lease, now: float) -> float:

@@ -22,6 +22,7 @@ from protocol.accounts import Account
 from protocol.errors import MusterError
 from protocol.waits import wait_for
 from runtime import entry, watch
+from runtime.engine_process import _Child
 from runtime.entry import Exit
 from runtime.home_status import gone
 from runtime.orchestrator_client import Heartbeats
@@ -69,6 +70,12 @@ def ranks(folder: Path) -> None:
         Ranks("cpu", 60.0)
 
 
+def answers(folder: Path) -> None:
+    with patch("runtime.engine_process.multiprocessing.get_context") as context:
+        context.return_value.Pipe.return_value = MagicMock(), MagicMock()
+        _Child(MagicMock(), folder)
+
+
 # The thread → what of it is made to fail, and how it is started.
 THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "heartbeats": (Heartbeats, "_run", lambda _: Heartbeats(MagicMock(), MagicMock(), 1.0).start()),
@@ -81,6 +88,7 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "canaries": (CanaryOpener, "_run", lambda _: CanaryOpener(*[MagicMock()] * 4).start()),
     "metrics": (MetricsSinks, "_run", lambda _: MetricsSinks([]).start()),
     "step-recorder": (StepRecorder, "_work", lambda _: StepRecorder(MagicMock(), 1, MagicMock(), MagicMock()).start()),
+    "engine's answers": (_Child, "_read", answers),
     # Those of many names: one each.
     "pruning": (BackgroundTask, "_run", lambda _: BackgroundTask("pruning", int, 1.0).start()),
     "relay: announcing": (PoolRelay, "_supervised", relay),
@@ -168,21 +176,27 @@ from runtime.process import DaemonConfig, start
 from runtime.entry import essential
 
 class OneThread:
-    def run(self):
-        essential("judge", lambda: 1 / 0).start()
-        time.sleep(60)
+    def __init__(self):
+        if sys.argv[2] == "built":
+            self.die()
 
-    def stop(self):
-        pass
+    def run(self):
+        if sys.argv[2] == "run":
+            self.die()
+
+    def die(self):
+        essential("judge", lambda: 1 / 0).start()
+        time.sleep(20)
 
 start(Path(sys.argv[1]), DaemonConfig, lambda config: OneThread())
 """
 
 
-def test_a_process_whose_thread_died_says_so_in_its_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("while_it_is", ["built", "run"])
+def test_a_process_whose_thread_died_says_so_in_its_home(tmp_path: Path, while_it_is: str) -> None:
     config, home = tmp_path / "config.toml", tmp_path / "home"
     config.write_text(f'home = "{home}"\n')
-    argv = [sys.executable, "-c", DAEMON, str(config)]
+    argv = [sys.executable, "-c", DAEMON, str(config), while_it_is]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == Exit.STALLED, done.stderr
     assert gone(home).endswith("ended with: the thread `judge` died: ZeroDivisionError: division by zero")
