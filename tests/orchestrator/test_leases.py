@@ -142,7 +142,7 @@ def test_a_file_of_long_answers_is_leased_and_remembered_for_as_long_as_it_takes
     start, lease_id = pool.now, pool.granted(0, 0).id
     while pool.now < start + 4200:
         pool.now += 28
-        assert pool.replicas[0].renew(NODES[0].address, lease_id) == pool.now + 30
+        assert pool.replicas[0].renew(NODES[0].address, [lease_id]) == pool.now + 30
     pool.submit(0)
     pool.chain.settle(NODES[0], 0, Code.ACCEPT)
     pool.view.refresh()
