@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 
 from benchmarks.verification.evidence import (
-    RATES,
     VARY,
     Row,
     SecondPass,
     draws_of,
     histories,
     measured,
-    paid,
     verifier_of,
 )
-from calibration.null_model import pair_null_model
 from engines.hf import TransformersEngine
 from protocol.config import BF16_CHECKS
 from protocol.evidence.figures import BETS, FIGURES
@@ -52,21 +49,6 @@ def test_no_file_of_an_honest_engine_is_refused_whatever_its_label_says(name: st
     if name in VARY:
         figures = [draws_of(row, AUDIT_EVERYTHING)[0]["mantissas"] for row in rows]
         assert sum(one.total for units in figures for one in units) > 0, "it computes as the verifier does"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ZOO)
-def test_no_history_of_an_honest_engine_under_its_own_label_is_accused(name: str) -> None:
-    """Batches are no label: what is learned of batches of 20 holds for others."""
-    learned = name if name in (*VARY, OWN_PASS) else "batches of 20"
-    known, rows = files_of(learned, 32, 100), files_of(name, 8)
-    assert refused(rows) == set()
-    for rate in RATES:
-        draws = [draws_of(row, rate) for row in known]
-        model = pair_null_model("own", "own", [draws[8:]], draws[:8])
-        at, _, _ = histories(paid(rows, model, rate), 100, 1000)
-        assert model.made > 0
-        assert not at.any(), rate
 
 
 def test_a_history_drawn_in_bulk_is_that_of_one_node() -> None:
