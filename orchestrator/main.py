@@ -19,7 +19,7 @@ from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask, Leader
 from orchestrator.chain import ChainWatcher, PoolView
-from orchestrator.config import OrchestratorConfig
+from orchestrator.config import RELEASES_FILE, OrchestratorConfig
 from orchestrator.db import Database, default_url
 from orchestrator.relay import Claims, Relay
 from orchestrator.service import Service
@@ -171,6 +171,7 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
         access=pool_access(config, deployment, pool_config),
         allow_private_sources=config.allow_private_sources,
         workers=config.workers,
+        releases_file=config.home / RELEASES_FILE,
     )
     nonces = NonceStore(db)
     service.tasks = background_tasks(service, nonces, leader, Claims(view, suite.pools, leader.leads), config)

@@ -61,7 +61,7 @@ class OrchestratorClient:
 
     def request_lease(self, counter: int, ready: int | None = None) -> work.WorkLease | work.NoLease:
         """Ask for a lease of file `counter`; `ready` is the newest policy step whose weights are here."""
-        answer = self._client.post(LEASES, work.LeaseRequest(counter=counter, ready=ready))
+        answer = self._client.post(LEASES, work.LeaseRequest(counter=counter, ready=ready, version=VERSION))
         if isinstance(answer, work.WorkLease) and answer.counter != counter:
             raise IntegrityError(f"{self.url} offers lease {answer.counter} instead of {counter}", "tell its owner")
         return answer
@@ -194,7 +194,7 @@ class Heartbeats:
                 if self._failing:
                     log.info("heartbeats are accepted again")
                 self._failing = False
-                self._compare(behind(printable(answer.version, 40)))
+                self._compare(answer.notice or behind(printable(answer.version, 40)))
             pause *= random.uniform(0.9, 1.0)
 
     def _compare(self, warning: str) -> None:

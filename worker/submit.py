@@ -229,6 +229,7 @@ class Submitter:
         reason = refused.reason if refused else error
         if reason.name in _OVERDUE:
             self._collaborators.journal.change(entry, overdue=True)
+            self.handed_in.discard(entry.stem)  # for a new receipt, or no later file would ever count
         # A mismatch is most often the relayed file, which the next state shows.
         seconds = 1.0 if reason.name == "CounterMismatch" else 3.0
         self._progress.pause(seconds, f"file {entry.counter} is not taken: {reason}", "waiting")

@@ -305,10 +305,11 @@ LeaseId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 class LeaseRequest(RequestBody):
     """Ask to make the node's file `counter` (None: the next that the chain expects) from policy step `ready`, the
-    newest whose weights the node has checked (None: the newest usable one)."""
+    newest whose weights the node has checked (None: the newest usable one). `version`: the node's, of muster."""
 
     counter: Counter | None = None
     ready: StepNumber | None = None
+    version: Annotated[str, Field(max_length=32, pattern=NO_NUL)] = ""
 
 
 class WorkLease(ResponseBody):
@@ -356,13 +357,15 @@ class HeartbeatRequest(RequestBody):
 
 class HeartbeatResponse(ResponseBody):
     """The next heartbeat is due in `next` seconds; `step` is the newest usable policy step; `lease_expires` is when the
-    first of the leases ends that it named and has, null without one; `version` is the service's."""
+    first of the leases ends that it named and has, null without one; `version` is the service's; `notice`: whether and
+    when the sender's version gets no new work any more."""
 
     state: Literal["healthy"] = "healthy"
     next: float
     step: StepNumber | None
     lease_expires: UnixTime | None
     version: str = ""
+    notice: Reason = ""
 
 
 class StepRequest(RequestBody):
