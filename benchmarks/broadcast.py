@@ -36,8 +36,7 @@ MEGABITS, DELAY = 200.0, 0.02
 CHECK_SECONDS = 5
 # What shardcast cuts a gigabyte into by default, and a smaller file too: it wants ten, or waits for ever.
 SHARDS = 20
-TRIES = 4
-"""Of a system some of whose clients never come to an end, as shardcast's do now and then."""
+TRIES = 4  # of a system some of whose clients never come to an end, as shardcast's do now and then
 ROLES = ("origin", "relay", "client")
 NAMES = ("origin", *(f"relay{one}" for one in range(RELAYS)), *(f"client{one}" for one in range(CLIENTS)))
 
@@ -175,16 +174,11 @@ def broadcast(system: str, file: Path, shaped: bool) -> dict[str, float]:
             for host in tier:
                 running[host.name].hear("ready")
         most = 120 + 20 * file.stat().st_size * 8 / MEGABITS / 1e6
-        ending = threading.Timer(most, _end, [running])
+        ending = threading.Timer(most, lambda: list(map(Running.end, running.values())))
         ending.daemon = True
         ending.start()
         stack.callback(ending.cancel)
         return _timed(running)
-
-
-def _end(running: dict[str, Running]) -> None:
-    for one in running.values():
-        one.end()
 
 
 def _delayed(host: Host) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Fifteen faults in a small real network: how soon `muster … status` names each with its cure, and whether it heals.
+"""Faults in a small real network, and the death of each thread: how soon `status` names them, and whether they heal.
 
 `python -m benchmarks faults [--resume] [--only TEXT] [--quick]`, as root on Linux. `faults` has, for each of FAULTS:
 `named_in_s`, until the end of the first `status` that names it, or null; `status_s`, how long that one took; `said`,
@@ -7,7 +7,7 @@ its webhook, or null; `healed`: whether, with only a supervisor's help, work wen
 fault was undone, within `healed_in_s`; `problem`: what prevented that; `load`: the machine's load average before.
 Results are kept in benchmarks/results/faults.json at once. `--resume` skips faults that were named in time and healed,
 `--only` measures those whose name contains TEXT (or one of several, between commas); both keep the other results. A
-quick run starts nothing that computes, skips the faults that need it, and keeps no result.
+quick run tries the first three, and keeps no result.
 """
 
 import json
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,8 +45,9 @@ from storage.s3 import Bucket, sign_url
 
 ROOT, KEPT = Path(__file__).parents[1], Path(__file__).parent / "results" / "faults.json"
 LAUNCHER = "benchmarks.support.fault_launcher"
-HONEST, CHEATER, POOR, OWNER = "ada", "mallory", "eve", "owner"
-WORKER, WATCH, CHEATING_WORKER = f"worker-{HONEST}", f"watch-{HONEST}", f"worker-{CHEATER}"
+HONEST, CHEATER, POOR, OWNER, JUDGE = "ada", "mallory", "eve", "owner", "xena"
+WORKER, CHEATING_WORKER, VALIDATOR = f"worker-{HONEST}", f"worker-{CHEATER}", f"validator-{JUDGE}"
+WATCH = f"watch-{HONEST}"
 DAMAGED = r"came with other bytes|holds bytes of another hash"
 IN_TIME, NAMED = 10.0, 60.0  # seconds in which a fault should be named, and in which that counts
 POSTED: dict[str, float] = {}  # event of a watch → when it was posted first
@@ -60,16 +62,16 @@ class Webhook(BaseHTTPRequestHandler):
 
 
 class Testbed(Demo):
-    """A network in `root`; without `computes`, nothing of it loads a model. `network.wait`, which waits three times as
-    long as it is told (the plan's patience), and `status` restart what died, except what is on hold."""
+    """A network in `root`. `network.wait`, which waits three times as long as it is told (the plan's patience), and
+    `status` restart what died, except what is on hold."""
 
-    def __init__(self, root: Path, computes: bool) -> None:
+    def __init__(self, root: Path) -> None:
         os.environ["PYTHONPATH"] = str(ROOT)  # every process finds the launcher
         chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
-        people = (NodeSpec(HONEST, "transformers"),), (ValidatorSpec("xena", SEATS),)
+        people = (NodeSpec(HONEST, "transformers"),), (ValidatorSpec(JUDGE, SEATS),)
         plan = DemoPlan(root, 7, 5000, chain, s3, http, *people, absentee=CHEATER, patience=3, background=True)
         super().__init__(plan, pool_config(plan.seed, plan.steps))
-        self.computes, self.disk, self.clock = computes, plan.home(WORKER), root / "clock"
+        self.disk, self.clock = plan.home(WORKER), root / "clock"
         self.common = {"deployment": str(plan.deployment), "pool": POOL, "allow_private_sources": True}
         self.status_faults: dict[str, str] = {}  # variables of the launcher
         self.webhook = ThreadingHTTPServer(("127.0.0.1", 0), Webhook)
@@ -82,27 +84,19 @@ class Testbed(Demo):
         """Start everything, and wait until the honest node has submitted a file."""
         self.disk.mkdir(parents=True)
         self.mount("size=16g")
-        (self.plan.root / HONEST).mkdir()
-        (self.plan.root / HONEST / "worker").symlink_to(self.disk)  # where `status` looks for the process
-        if self.computes:
-            self.bring_up()
-        else:
-            self.start_services()
-            self.open_pool()
+        for who, role, home in (HONEST, "worker", self.disk), (JUDGE, "validator", self.plan.home(VALIDATOR)):
+            (self.plan.root / who).mkdir()
+            (self.plan.root / who / role).symlink_to(home)  # where `status` looks for the process
+        self.bring_up()
         self.start_watch(HONEST)
         self.monitor = self._new_monitor()
-        if self.computes:
-            self.network.wait("the first file", lambda: self.account(HONEST).counter > 0, WORKER, 300)
+        self.network.wait("the first file", lambda: self.account(HONEST).counter > 0, WORKER, 300)
 
     def close(self) -> None:
         self.network.supervisor.stop()
         self.webhook.shutdown()
         self.postgres.cleanup()
         subprocess.run(["umount", "--lazy", str(self.disk)], check=False)
-
-    def start_nodes(self) -> None:
-        if self.computes:
-            super().start_nodes()
 
     def start_watch(self, name: str) -> None:
         """Watch a node, and the pool as its owner."""
@@ -117,10 +111,12 @@ class Testbed(Demo):
         self.network.start(f"watch-{name}", ["-m", "cli.main", "watch", "--config", str(path)])
 
     def status(self, who: str) -> dict[str, Any]:
-        """Return what `muster … status` tells the pool's owner or a node's operator."""
+        """Return what `muster … status` tells the pool's owner, a validator or a node's operator."""
         role, command, keys, home = "operator", "node", {"key": f"operator-{who}", "node": f"node-{who}"}, who
         if who == OWNER:
             role, command, keys, home = "owner", "pool", {"key": "owner", "service_key": "service"}, "homes"
+        if who == JUDGE:
+            role, command, keys = "validator", "validator", {"key": VALIDATOR}
         cache, path = str(self.plan.root / "cache"), self.plan.root / f"{who}.toml"
         profile = {"role": role, "home": home, "cache": cache, "rpc": self.plan.rpc_url, "service": self.plan.http_url}
         tables = {field: self.ring[key].reference() for field, key in keys.items()}
@@ -172,6 +168,18 @@ class Testbed(Demo):
         yield
         self.restart(name)
 
+    def dead_thread(self, process: str, thread: str) -> Iterator[None]:
+        """The thread is killed wherever it is; nobody starts the process again meanwhile."""
+        victim, child = self.plan.root / f"victim-{process}", self.network.supervisor.children[process]
+        if "MUSTER_FAULT_THREAD" not in child.env:
+            self.restart(process, MUSTER_FAULT_THREAD=str(victim))
+        child.finished = True
+        victim.write_text(thread)
+        self.network.wait(f"{process} to end", lambda: child.pid is None, process, 60)
+        victim.unlink()
+        yield
+        self.restart(process, MUSTER_FAULT_THREAD=str(victim))
+
     def full_disk(self) -> Iterator[None]:
         filler, used = self.disk / "filler", shutil.disk_usage(self.disk).used
         self.mount(f"remount,size={used + (4 << 20)}")  # it cannot be smaller than files that still grow
@@ -185,8 +193,7 @@ class Testbed(Demo):
         self.status_faults = {"MUSTER_FAULT_CLOCK": str(self.clock)}
         self.clock.write_text("+0")
         self.restart(WATCH, "watching pool", **self.status_faults)
-        if self.computes:
-            self.restart(WORKER, r"file \d+ of step", **self.status_faults)
+        self.restart(WORKER, r"file \d+ of step", **self.status_faults)
         self.clock.write_text("+40")
         yield
         self.clock.write_text("+0")
@@ -270,15 +277,14 @@ class Testbed(Demo):
 @dataclass(frozen=True)
 class Fault:
     """`said` and `cure`: regular expressions of what `status` of `who` must show; `alarm`: what a watch must post.
-    `computes`: it needs processes that compute. `stays`: a chain has recorded it, and `status` goes on to show it."""
+    `stays`: a chain has recorded it, and `status` goes on to show it."""
 
     name: str
     inject: Callable[[Testbed], Iterator[None]]
     said: str
     cure: str
-    alarm: str
+    alarm: str = ""
     who: str = HONEST
-    computes: bool = False
     stays: bool = False
 
     def named(self, status: dict[str, Any]) -> bool:
@@ -300,16 +306,25 @@ FAULTS = (
     Fault("low stake", Testbed.low_stake, "add 100 tokens to the stake", "node join --stake", "stake_low", POOR),
     Fault("stale key", Testbed.stale_key, "the pool's owner named", "muster pool set-service", "key_stale"),
     Fault("stalled GPU stand-in", Testbed.stalled_device, "a step of the model does not end", "look at the GPU",
-          "process_stalled", computes=True),
+          "process_stalled"),
     Fault("frozen stake", lambda bed: bed.cheating("frozen"), "frozen", "muster why|dispute", "stake_frozen",
-          CHEATER, computes=True),
+          CHEATER),
     Fault("slashed neighbour", lambda bed: bed.cheating("slashed"), "was slashed .* touches no other node",
-          "muster why", "slashed", OWNER, computes=True, stays=True),
+          "muster why", "slashed", OWNER, stays=True),
     Fault("orchestrator gone", lambda bed: bed.killed("orchestrator"), "the service is down", "pool serve",
           "service_lost", OWNER),
-    Fault("weights corrupt", Testbed.corrupt_weights, DAMAGED, "fetch it from another source", "process_in_trouble",
-          computes=True),
+    Fault("weights corrupt", Testbed.corrupt_weights, DAMAGED, "fetch it from another source", "process_in_trouble"),
     Fault("version behind", Testbed.old_version, r"muster 0\.0\.1", "upgrade the older", "version_behind"),
+    *(Fault(f"thread {thread} of {process}", partial(Testbed.dead_thread, process=process, thread=thread),
+            f"the thread `{thread}` died", command, alarm, who)
+      for process, command, alarm, who, threads in (
+          (WORKER, "node up", "process_gone", HONEST, ("heartbeats", "stall guard", "weights-ahead")),
+          (VALIDATOR, "validator up", "", JUDGE,
+           ("heartbeats", "stall guard", "weights-ahead", "judge", "retained files")),
+          ("trainer", "pool train", "", OWNER, ("heartbeats", "stall guard", "metrics")),
+          ("orchestrator", "pool serve", "service_lost", OWNER,
+           ("chain", "pruning", "relay", "claims", "membership", "loans")))
+      for thread in threads),
 )  # fmt: skip
 
 
@@ -321,8 +336,8 @@ def run(
     found = {fault.name: kept[fault.name] for fault in FAULTS if fault.name in kept and (resume or only)}
     good = {name for name, one in found.items() if one["healed"] and (one["named_in_s"] or NAMED) <= IN_TIME}
     chosen = [fault for fault in FAULTS if any(text.strip() in fault.name for text in only.split(","))]
-    chosen = [fault for fault in chosen if not (resume and fault.name in good) and not (quick and fault.computes)]
-    with TemporaryDirectory(prefix="muster-faults-") as folder, closing(Testbed(Path(folder), not quick)) as bed:
+    chosen = [fault for fault in chosen if not (resume and fault.name in good)][: 3 if quick else None]
+    with TemporaryDirectory(prefix="muster-faults-") as folder, closing(Testbed(Path(folder))) as bed:
         bed.up()
         for fault in chosen:
             found[fault.name] = measure(fault, bed)
@@ -341,13 +356,12 @@ def measure(fault: Fault, bed: Testbed) -> dict[str, Any]:
         with contextmanager(fault.inject)(bed):
             begun = time.monotonic()
             one |= until_named(fault, bed, begun) | {"alarm": fault.alarm, "raised_in_s": None}
-            with suppress(MusterError):
-                wait("the alarm", lambda: fault.alarm in POSTED, WATCH, 30)
+            with suppress(MusterError, KeyError):  # a validator and a trainer have no watch here
+                fault.alarm and wait("the alarm", lambda: fault.alarm in POSTED, WATCH, 30)
                 one["raised_in_s"] = round(max(0.0, POSTED[fault.alarm] - begun), 1)
         begun = time.monotonic()
-        if bed.computes:
-            files = bed.account(HONEST).counter
-            wait("work", lambda: bed.account(HONEST).counter > files and not bed.account(CHEATER).frozen, WORKER, 80)
+        files = bed.account(HONEST).counter
+        wait("work", lambda: bed.account(HONEST).counter > files and not bed.account(CHEATER).frozen, WORKER, 80)
         if not fault.stays:
             wait("silence", lambda: "failed" not in (now := bed.status(fault.who)) and not fault.named(now), WATCH, 80)
         one |= {"healed": True, "healed_in_s": round(time.monotonic() - begun, 1)}

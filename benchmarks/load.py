@@ -157,7 +157,7 @@ class Replica:
         addresses = json.loads(Path(options["addresses"]).read_text())
         view = PoolView(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
         db, bucket = Database(options["database"]), FolderBucket(Path(options["bucket"]))
-        uploads = Uploads(db, view, bucket, ReceiptSigner(Account.from_key(b"\7" * 32), POOL_ID))
+        uploads = Uploads(db, view, bucket, ReceiptSigner(Account.from_key(b"\7" * 32), POOL_ID), 1 << 20)
         nothing: Any = None  # what only sending needs
         sponsor = Sponsor(db, view, nothing, 0, 1)
         service = Service(db, view, bucket, CONFIG, uploads, Relay(db, view, uploads, nothing, 1.0), sponsor)

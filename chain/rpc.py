@@ -60,22 +60,24 @@ class ErrorKind(Enum):
 
 _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
     (ErrorKind.KNOWN_TRANSACTION, r"already ?known|already ?imported|already ?exists|known ?transaction|already in"),
-    (ErrorKind.NONCE_USED, r"nonce ?(is ?)?too ?low|old ?nonce|nonce.{0,10}already|underpriced|"
-                           r"replacement ?not ?allowed|fee ?too ?low"),
-    (ErrorKind.NO_FUNDS, r"insufficient ?funds"),
-    (ErrorKind.BATCH_SIZE, r"\bbatch\b.*(limit|more than|too many|not allowed|exceed|size|large)|response too large|"
-                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b"),
+    (ErrorKind.NONCE_USED, r"nonce ?(is ?)?too ?low|old ?nonce|nonce.{0,10}already|replace.*underpriced|same nonce|"
+                           r"replacement ?not ?allowed|could not replace"),
+    (ErrorKind.NO_FUNDS, r"insufficient ?(funds|balance)|enough funds|exceeds account balance"),
+    (ErrorKind.LAGGING, r"beyond .*head|invalid block range|missing trie node|nonce ?(is ?)?too ?high|nonce ?gap"),
     (ErrorKind.LOG_RANGE, r"block range|range.*(limit|exceed|wide|large|between)|limited to.*(range|blocks)|"
                           r"ranges? over|returned more than|more than .* (results|logs)|max(imum)? results|"
-                          r"response size|too many (results|logs)|logs? .*too large|at most [\d,]+ blocks|"
-                          r"time(d )?.?out"),
+                          r"exceeds.*limit of|number of requested blocks|response (size|is too|too)|"
+                          r"too many (results|logs)|logs? .*too large|at most [\d,]+ blocks|time(d )?.?out"),
+    (ErrorKind.BATCH_SIZE, r"\bbatch\b.*(limit|more than|too many|not|only|exceed|size|large)|response too large|"
+                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b|array of requests"),
     (ErrorKind.BUSY, r"rate.?limit|request limit|limit exceeded|too many (requests?|connections)|per second|"
                      r"compute units|capacity|quota|throttl|daily|backend|time(d )?.?out|try again|"
-                     r"temporar|overload|unavailable|gateway|internal server error|upstream"),
+                     r"temporar|overload|unavailable|gateway|internal server error|upstream|\bbusy\b|retry later|"
+                     r"deadline exceeded|no available|^internal (json-rpc )?error\.?$"),
     (ErrorKind.LAGGING, r"header ?not ?found|unknown block|block .*not .*(found|available)|out of range|"
                         r"\bheight\b.*not .*available"),
     (ErrorKind.ACCESS, r"authenticat|unauthori[sz]ed|forbidden|api.?key|project id|not authorized|upgrade|tier\b|"
-                       r"access denied"),
+                       r"access denied|credits"),
 )  # fmt: skip
 """Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
 freely. tests/chain/test_provider.py holds the providers' answers that these patterns were written for."""
@@ -92,7 +94,7 @@ _BUSY_CODES = frozenset({429, 15, 30, -32005, -32007, -32011, -32012, -32015, -3
 def meaning(method: str, code: int, message: str, data: bytes) -> ErrorKind:
     """Return what a JSON-RPC error means that an endpoint answers to `method`; `data` is revert data, if any."""
     text = message.lower()
-    if data or "revert" in text:
+    if data or "revert" in text or "vm execution error" in text:
         return ErrorKind.REVERT
     for kind, pattern in _MEANINGS:
         if _ONLY_OF.get(kind, method) == method and re.search(pattern, text):
@@ -158,8 +160,8 @@ def revert_data(data: Any) -> bytes:
     if isinstance(data, dict):
         data = data.get("data") or data.get("result")
     with suppress(ValueError):
-        if isinstance(data, str) and data.startswith("0x"):
-            return bytes.fromhex(data[2:])
+        if isinstance(data, str) and data.removeprefix("Reverted ").startswith("0x"):
+            return bytes.fromhex(data.removeprefix("Reverted ")[2:])
     return b""
 
 
@@ -307,15 +309,15 @@ class FailoverProvider(JSONBaseProvider):
         ]
         document = self._post(url, bodies if len(bodies) > 1 else bodies[0])
         several = isinstance(document, list)
-        answers = [one for one in (document if several else [document]) if isinstance(one, dict)]
+        answers = [answer for answer in (document if several else [document]) if isinstance(answer, dict)]
         if len(requests) > 1:
-            errors = [RpcError.of("a batch", one["error"]) for one in answers if one.get("error")]
+            errors = [RpcError.of("a batch", answer["error"]) for answer in answers if answer.get("error")]
             # One error for the whole batch is of the batch, or of the endpoint.
             if not several and errors and errors[0].kind is ErrorKind.BUSY:
                 raise BadAnswer(f"busy: {errors[0].what}")
             if not several or any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
                 return None
-        by_id = {one["id"]: one for one in answers if isinstance(one.get("id"), int)}
+        by_id = {answer["id"]: answer for answer in answers if isinstance(answer.get("id"), int)}
         return [_result(method, by_id.get(number)) for number, (method, _) in zip(ids, requests, strict=True)]
 
     def _post(self, url: str, body: Any) -> Any:
@@ -423,8 +425,8 @@ class ChainReader:
 
     def blocks(self, which: Sequence[int | str]) -> list[Block | None]:
         """Return several blocks in one exchange."""
-        numbers = [hex(one) if isinstance(one, int) else one for one in which]
-        requests: list[Request] = [("eth_getBlockByNumber", [one, False]) for one in numbers]
+        numbers = [hex(block_number) if isinstance(block_number, int) else block_number for block_number in which]
+        requests: list[Request] = [("eth_getBlockByNumber", [block_number, False]) for block_number in numbers]
         return self.batch(requests, lambda answers: [_block(raw) for raw in answers])
 
     def head(self) -> Block:
@@ -461,9 +463,9 @@ def _block(raw: Any) -> Block | None:
         return None
     try:
         block_hash, parent = (bytes.fromhex(raw[name][2:]) for name in ("hash", "parentHash"))
-        found = Block(number(raw["number"]), block_hash, number(raw["timestamp"]), parent)
+        block = Block(number(raw["number"]), block_hash, number(raw["timestamp"]), parent)
     except (KeyError, TypeError, UnreachableError, ValueError):
         raise BadAnswer("a malformed block") from None
-    if max(found.number, found.time) >= 1 << 62 or {len(found.hash), len(found.parent)} != {32}:
+    if max(block.number, block.time) >= 1 << 62 or {len(block.hash), len(block.parent)} != {32}:
         raise BadAnswer("a malformed block")
-    return found
+    return block

@@ -114,6 +114,23 @@ class ModelShape:
         return cls(weights, 2 * layers * kv_heads * size * width, heads, kv_heads)
 
 
+def pass_operations(config: dict[str, Any], tokens: int) -> float:
+    """Return the operations of a verifier's pass over one text: of a decoder of usual blocks and its output head.
+    Raises ConfigError for a config.json that does not say."""
+    text = config.get("text_config", config)
+    try:
+        layers, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
+        width, vocabulary = int(text["hidden_size"]), int(text["vocab_size"])
+        kv_heads = int(text.get("num_key_value_heads") or heads)
+        inner = heads * int(text.get("head_dim") or width // heads)
+        experts = int(text.get("num_experts_per_tok") or 0)
+        hidden = experts * int(text["moe_intermediate_size"]) if experts else int(text["intermediate_size"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        raise ConfigError("the model's config.json does not give its sizes", "complete it") from None
+    block = width * (2 * inner + 2 * inner * kv_heads // heads + 3 * hidden)
+    return 2.0 * tokens * (layers * block + vocabulary * width) + 2.0 * layers * inner * tokens**2
+
+
 def capacity(shape: ModelShape, gpus: Sequence[Gpu], memory: int, length: int) -> tuple[bool, str]:
     """Return whether a machine can serve the model at all, and how many texts of `length` tokens its KV cache holds at
     once if its cards work together (tensor parallelism). memory: the machine's own, which serves without a card."""

@@ -1,4 +1,5 @@
-"""The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side."""
+"""The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side, long
+ones in parts, so that only the cache of keys and values grows with their length."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch
 HIDDEN_BYTES = 256 << 20
 PREFILL_TOKENS = 4096  # Of one forward pass, padding included
 PREFILL_SEQUENCES = 64  # Of one forward pass: no setting, because passes of other shapes round otherwise
+_LEAST_PART = 64  # Tokens of a part of a text, however long that is
 _PASS = 256  # What a pass costs besides its tokens, in tokens
 _GRAIN = 8  # Passes end at multiples of this share of the largest possible
 
@@ -93,7 +95,8 @@ def prefill_hidden(
     shared = [at for members in groups.values() if len(members) > 1 for at in members]
     alone = [members[0] for members in groups.values() if len(members) == 1]
     for part in plan_passes(sequences, alone, PREFILL_SEQUENCES, shared=False):
-        _whole([sequences[at] for at in part], part, out, forward, device)
+        long = len(part) == 1 and sum(map(len, sequences[part[0]])) > PREFILL_TOKENS
+        _whole([sequences[at] for at in part], part, out, forward, new_cache() if long else None, device)
     for part in plan_passes(sequences, shared, PREFILL_SEQUENCES, shared=True):
         _after_prompts([sequences[at] for at in part], part, out, forward, new_cache(), device)
     return out
@@ -108,7 +111,8 @@ def prefill_prompts(
     ids, mask = _pad(distinct, left=True)
     mask = mask.to(device)
     padding = None if bool(mask.all()) else mask
-    last = forward(ids.to(device), padding, (mask.cumsum(1) - 1).clamp_(min=0), cache)[:, -1]
+    positions = (mask.cumsum(1) - 1).clamp_(min=0)
+    last = _in_parts(ids.to(device), padding, positions, cache, forward, keep=1)[:, -1]
     number = {prompt: row for row, prompt in enumerate(distinct)}
     expand = torch.tensor([number[prompt] for prompt in prompts], device=device)
     if len(distinct) < len(prompts):
@@ -123,15 +127,45 @@ def _pad(texts: Sequence[tuple[int, ...]], left: bool) -> tuple[torch.Tensor, to
     return padded(rows), padded([torch.ones_like(row) for row in rows])
 
 
-def _whole(texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, device: str) -> None:
-    """Prompt and output in one pass, padding on the right: causal attention keeps it away from every row used."""
+def _in_parts(
+    ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any, forward: Forward, keep: int
+) -> torch.Tensor:
+    """Return the last `keep` rows [B, keep, d] of tokens that follow those in `cache`: computed at once where they are
+    few, else in parts whose attention takes no more memory than that."""
+    batch, length = ids.shape
+    before = cache.get_seq_length() if cache is not None else 0
+    if cache is None or batch * length <= PREFILL_TOKENS:
+        return forward(ids, mask, positions, cache)[:, -keep:]
+    rows, start = ids.new_empty(0), 0
+    while start < length:
+        count = max(1, PREFILL_TOKENS // batch)
+        while count > _LEAST_PART and count * (before + start + count) > PREFILL_TOKENS**2:
+            count //= 2
+        end = min(start + count, length)
+        seen = None if mask is None else mask[:, : before + end]
+        part = forward(ids[:, start:end], seen, positions[:, start:end], cache)
+        if not start:
+            rows = part.new_empty(batch, keep, part.shape[2])
+        first = start - (length - keep)  # place of the part's first row among those that are kept
+        rows[:, max(first, 0) : max(first + end - start, 0)] = part[:, max(-first, 0) :]
+        start = end
+    return rows
+
+
+def _whole(
+    texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, cache: Any, device: str
+) -> None:
+    """Prompt and output in one pass, padding on the right: causal attention keeps it away from every row used. `cache`:
+    for one long text alone."""
     # The last output token produced nothing: it is not fed.
     ids, _ = _pad([prompt + output[:-1] for prompt, output in texts], left=False)
     positions = torch.arange(ids.shape[1]).expand(len(texts), -1)
-    hidden = forward(ids.to(device), None, positions.to(device), None)
+    keep = ids.shape[1] - min(len(prompt) - 1 for prompt, _ in texts)
+    hidden = _in_parts(ids.to(device), None, positions.to(device), cache, forward, keep)
     for row, (at, (prompt, output)) in enumerate(zip(places, texts, strict=True)):
-        first = len(prompt) - 1
-        out[at] = hidden[row, first : first + len(output)].clone()
+        first = len(prompt) - 1 - (ids.shape[1] - keep)
+        rows = hidden[row, first : first + len(output)]
+        out[at] = rows if len(texts) == 1 else rows.clone()
 
 
 def _after_prompts(
@@ -145,6 +179,8 @@ def _after_prompts(
         positions = lengths[:, None] + torch.arange(ids.shape[1], device=device)
         # Padding on the right may be attended by padding alone: only the prompts' needs a mask.
         seen = None if padding is None else torch.cat([padding, padding.new_ones(ids.shape)], dim=1)
-        hidden = torch.cat([hidden, forward(ids.to(device), seen, positions, cache)], dim=1)
+        more = _in_parts(ids.to(device), seen, positions, cache, forward, ids.shape[1])
+        hidden = torch.cat([hidden, more], dim=1)
     for row, (at, (_, output)) in enumerate(zip(places, texts, strict=True)):
-        out[at] = hidden[row, : len(output)].clone()
+        rows = hidden[row, : len(output)]
+        out[at] = rows if len(texts) == 1 else rows.clone()

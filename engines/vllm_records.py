@@ -122,7 +122,7 @@ class Records:
     def __init__(self) -> None:
         self._making: dict[int, _Making] = {}
         self._steps: queue.Queue[Sampled] = queue.Queue(_STEPS)
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
@@ -179,7 +179,7 @@ class Records:
             try:
                 if self._failure is None:
                     self._take(step)
-            except Exception as error:  # the runner raises it
+            except BaseException as error:  # the runner raises it; a thread that ends would keep it waiting for ever
                 self._failure = error
             finally:
                 self._steps.task_done()

@@ -17,6 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 from protocol.files import read_bounded
 
+MAX_ANSWER_CHARS = 1 << 18
+"""Of an answer that is scored, where an environment reads whole answers; a longer one is worth 0."""
+ANSWER_TOKENS = MAX_ANSWER_CHARS // 4
+"""Tokens of which any usual text is no longer: `muster pool check` refuses answers of more."""
 # Asked where an environment has no problem, or one that is longer than the pool's prompts may be
 NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
 

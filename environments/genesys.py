@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from environments.base import THRESHOLD, Declaration, FileParams, Problem, credited, read_params
+from environments.base import MAX_ANSWER_CHARS, THRESHOLD, Declaration, FileParams, Problem, credited, read_params
 from environments.gym import GymEnvironment
 from environments.row_formats import python_literal
 from environments.scorers import code, mathematics
@@ -276,7 +276,6 @@ class ProblemFile:
                 raise IntegrityError(what, "remove one of them")
 
 
-MAX_ANSWER_CHARS = 1 << 18  # answers of 65,536 tokens
 MAX_SECONDS = 120.0
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from environments.base import (
+    MAX_ANSWER_CHARS,
     NO_PROBLEM,
     Answer,
     AnswerCache,
@@ -30,7 +31,7 @@ from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProg
 
 CORE_FUEL = 4_000_000_000  # units of fuel that a usual core does in a second at most
 _LEAST_SECONDS = 0.01
-MAX_PROGRAM_BYTES = MAX_ANSWER_CHARS = _MAX_CHARS = 1 << 16
+MAX_PROGRAM_BYTES = _MAX_CHARS = 1 << 16
 
 
 class ProgramParams(TurnParams, FileParams):

@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from orchestrator.db import Database
 from protocol.errors import MusterError
 from protocol.waits import WAITS
+from runtime.entry import essential
 
 log = logging.getLogger("muster.orchestrator")
 MAX_BACKOFF = 5.0
@@ -20,13 +21,14 @@ _LEADER_LOCK = 0x6C6561646572
 
 class BackgroundTask:
     """A supervised thread that calls `work` every `pause` seconds. Nothing that `work` raises ends it: `problem` says
-    what failed until a call succeeds, and the next call comes after a pause that doubles up to MAX_BACKOFF seconds."""
+    what failed until a call succeeds, and the next call comes after a pause that doubles up to MAX_BACKOFF seconds.
+    Should the thread end all the same, the process does."""
 
     def __init__(self, name: str, work: Callable[[], object], pause: float, first_backoff: float = 0.25) -> None:
         self.name, self._work, self._pause, self._first_backoff = name, work, pause, first_backoff
-        self._failure = ""
+        self.problem = ""
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = essential(name, self._run)
 
     def start(self) -> None:
         self._thread.start()
@@ -36,25 +38,19 @@ class BackgroundTask:
         self._stop.set()
         self._thread.join(timeout=10)
 
-    @property
-    def problem(self) -> str:
-        """Why this task does not do its work, or empty."""
-        has_died = self._thread.ident is not None and not self._thread.is_alive() and not self._stop.is_set()
-        return self._failure or (f"{self.name}: the thread has ended; restart the service" if has_died else "")
-
     def _run(self) -> None:
         backoff = self._first_backoff
         while not self._stop.is_set():
             try:
                 self._work()
-                self._failure, backoff = "", self._first_backoff
+                self.problem, backoff = "", self._first_backoff
                 self._stop.wait(self._pause)
             except BaseException as error:  # not even SystemExit may end this thread unnoticed
                 failure = f"{self.name}: {describe(error)}"
-                if failure != self._failure:
+                if failure != self.problem:
                     is_foreseen = isinstance(error, MusterError | SQLAlchemyError)
                     log.warning("%s", failure, exc_info=None if is_foreseen else error)
-                self._failure = failure
+                self.problem = failure
                 with WAITS.on(f"{self.name} to succeed"):
                     self._stop.wait(backoff)
                 backoff = min(MAX_BACKOFF, 2 * backoff)

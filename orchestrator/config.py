@@ -36,7 +36,6 @@ class OrchestratorConfig(DaemonConfig):
     poll_seconds: float = Field(0.25, gt=0, le=60, description="Seconds between two polls of the chain.")
     heartbeat_seconds: float = Field(HEARTBEAT_SECONDS, ge=1, le=600, description="Seconds between two heartbeats.")
     lease_seconds: float = Field(0.0, ge=0, le=3600, description="Life of a silent node's lease. 0: three heartbeats.")
-    lease_limit: float = Field(600.0, gt=0, le=86400, description="Longest life of a lease with heartbeats, seconds.")
     lane_seconds: float = Field(10.0, ge=0, le=300, description="How long a file waits for others to share its lane.")
     claim_seconds: float = Field(3600.0, ge=1, description="Seconds between two claims of what nodes earned.")
     most_loans: int = Field(0, ge=0, description="Nodes whose stake is lent at a time. 0: nothing is lent.")

@@ -36,7 +36,7 @@ from protocol.files import die_with_parent, explained, is_locked
 from protocol.http.signing import AuthScope
 from protocol.identity import PoolId
 from protocol.rollout_file.rows import Limits
-from runtime.entry import run_role, start_logging
+from runtime.entry import end_with_threads, run_role, start_logging
 from runtime.environment_files import publish_files
 from runtime.process import Daemon, make_home, start
 from runtime.server import SPARE_FILES, HttpDaemon, address_of, allow_files, bound, server_options
@@ -110,7 +110,9 @@ def worker_app() -> FastAPI:
     start_logging()
     try:
         config = load_document(Path(os.environ[_WORKER_CONFIG]), OrchestratorConfig)
-        return build(config, config.key.open(), _worker_home(config.home), ExitStack())
+        home = _worker_home(config.home)
+        end_with_threads(home)  # uvicorn starts another worker
+        return build(config, config.key.open(), home, ExitStack())
     except MusterError as error:
         log.error("this worker cannot start: %s", error)
         raise SystemExit(1) from None  # uvicorn starts another
@@ -166,7 +168,6 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
         chain_watcher=ChainWatcher(view, suite),
         heartbeat_seconds=config.heartbeat_seconds,
         lease_seconds=config.lease_seconds,
-        lease_limit=config.lease_limit,
         access=pool_access(config, deployment, pool_config),
         allow_private_sources=config.allow_private_sources,
         workers=config.workers,

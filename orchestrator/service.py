@@ -46,7 +46,6 @@ class Service:
     chain_watcher: ChainWatcher | None = None
     heartbeat_seconds: float = work.HEARTBEAT_SECONDS
     lease_seconds: float = 0.0
-    lease_limit: float = 600.0
     access: PoolAccess | None = None
     allow_private_sources: bool = False
     workers: int = 1
@@ -56,9 +55,8 @@ class Service:
         self.started = self.clock()
         shape = self.config.work
         self.evidence = Evidence(self.uploads.pool, shape, self.store.get)
-        rule = Rule.of(self.config, self.lease_seconds or 3 * self.heartbeat_seconds, self.lease_limit)
-        units = shape.rows * shape.max_new_tokens
-        self.leases = Leases(self.db, self.view, rule, units, self.relay.handed_in, self.clock)
+        rule = Rule.of(self.config, self.lease_seconds or 3 * self.heartbeat_seconds)
+        self.leases = Leases(self.db, self.view, rule, shape.units, self.relay.handed_in, self.clock)
         self.sources = AnnouncedSources(self.uploads.pool, self.allow_private_sources, self.clock, self.workers)
         self.heartbeats = HeartbeatStore(self.db, self.heartbeat_seconds)
 

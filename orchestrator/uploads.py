@@ -48,7 +48,7 @@ class Uploads:
     view: PoolView
     store: ObjectStore
     receipts: ReceiptSigner
-    max_bytes: int = 64 << 20
+    max_bytes: int
     clock: Callable[[], float] = time.time
 
     @property

@@ -24,6 +24,8 @@ MAX_ROWS = 1 << 22
 MAX_ENVIRONMENTS = 64
 MAX_FILE_BYTES = 1 << 28
 MAX_ROW_BYTES = 4 << 20
+SLOW_NODE = 200
+"""Output tokens a second of the slowest node that a lease is made for."""
 LEAST_SHARE = 64
 """Of an environment with a curriculum: drawing another problem of it takes so many looks at most, on average."""
 TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
@@ -235,7 +237,7 @@ class ProblemFilter(Document):
         return self
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def kept_candidates(self) -> tuple[int, ...]:
         """The kept candidates, ascending."""
         return tuple(_kept(self.candidates, self.kept).tolist())
 
@@ -466,6 +468,17 @@ class WorkConfig(Document):
     @property
     def rows(self) -> int:
         return self.problems_per_file * self.samples_per_problem
+
+    @property
+    def units(self) -> int:
+        """The most output tokens of a file."""
+        return self.rows * self.max_new_tokens
+
+    @property
+    def making_seconds(self) -> float:
+        """How long a node may take for a file: as long as one does that samples SLOW_NODE tokens a second, or ten
+        minutes."""
+        return max(600.0, self.units / SLOW_NODE)
 
 
 class ChecksConfig(Document):

@@ -105,11 +105,12 @@ class _Death:
     follow: Callable[[str], object] = staticmethod(lambda message: None)
 
 
-def end_with_threads(home: Path) -> None:
+def end_with_threads(home: Path | None) -> None:
     """From now on, end this process with Exit.STALLED when a thread of `essential` fails, and keep why in `home`."""
 
     def end(message: str) -> None:
-        keep_crash_message(home, message)
+        if home is not None:
+            keep_crash_message(home, message)
         logging.shutdown()
         os._exit(Exit.STALLED)
 

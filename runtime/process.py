@@ -121,9 +121,9 @@ def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float 
         for name, value in torch_environment(config.engine.threads).items():
             os.environ.setdefault(name, value)
     try:
-        daemon = build(config)
         keep_crash_message(config.home, "")
-        end_with_threads(config.home)
+        end_with_threads(config.home)  # before any is started
+        daemon = build(config)
         if isinstance(config, ProcessConfig):
             StallGuard(config.home).start()
         serve(daemon, grace)

@@ -23,8 +23,8 @@ from protocol.api.work import UploadTicket
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import check_private
-from storage.keys import MissingObjectError, check_content, check_place, parse_key
-from storage.transfers import TEMPORARY_STATUSES
+from storage.keys import MissingObjectError, check_content, check_document_path, parse_key
+from storage.transfers import is_temporary
 
 log = logging.getLogger("muster.storage")
 T = TypeVar("T")
@@ -34,6 +34,7 @@ MAX_OBJECT_BYTES = 1 << 30
 CHECK_FIRST_BYTES = 4 << 20
 # Pages without a key, and seconds with nothing else, after which a listing is given up.
 MAX_EMPTY_PAGES, EMPTY_SECONDS = 64, 30.0
+_OF_THE_KEY = ("AuthorizationHeaderMalformed", "ExpiredToken", "InvalidToken")  # codes of AWS, with status 400
 
 
 class AccessKey(Document):
@@ -150,10 +151,10 @@ class Bucket(Presigner):
         named = parse_key(key)
         return self._put(key, data, named.digest if named.is_sha256 else hashlib.sha256(data).digest())
 
-    def put_first(self, place: str, data: bytes) -> bool:
+    def put_first(self, document_path: str, data: bytes) -> bool:
         """Store a signed document at its path unless something is there; return whether it was stored. Of two
         simultaneous writers one gets False."""
-        return self._put(check_place(place), data, hashlib.sha256(data).digest())
+        return self._put(check_document_path(document_path), data, hashlib.sha256(data).digest())
 
     def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
         """Return the object's bytes (at most `limit`), checked against the hash in its key."""
@@ -164,16 +165,16 @@ class Bucket(Presigner):
         check_content(key, data)
         return data
 
-    def look(self, place: str, limit: int) -> bytes | None:
+    def look(self, document_path: str, limit: int) -> bytes | None:
         """Return what is at the path of a signed document (at most `limit` bytes), None if nothing; its signature is
         the caller's to check."""
-        return self._read(check_place(place), limit)
+        return self._read(check_document_path(document_path), limit)
 
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, None if there is no such object in the bucket."""
         parse_key(key)
-        place = {"Bucket": self.settings.bucket, "Key": key}
-        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**place))
+        named = {"Bucket": self.settings.bucket, "Key": key}
+        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**named))
         if answer is None:
             self._can_list()  # a HEAD answer has no body to say that the whole bucket is missing
             return None
@@ -265,12 +266,16 @@ class Bucket(Presigner):
                 raise ConfigError(f"{where} has no bucket {self.settings.bucket} ({words})", "create it") from None
             if status in expected:
                 return None
-            if status in TEMPORARY_STATUSES:
+            if is_temporary(status, words):
                 raise UnreachableError(f"{where} cannot {what} ({words})", "see its log, then retry") from None
             if status == 501:
                 hint = "use an endpoint that takes If-None-Match and SHA-256 checksums"
                 raise MusterError(f"{where} does not implement what it takes to {what} ({words})", hint) from None
-            if status in (401, 403):
+            if "quota" in words.lower() or "cap exceeded" in words:
+                raise MusterError(
+                    f"{where} refuses to {what} ({words})", "make room in it, or raise its limit"
+                ) from None
+            if status in (401, 403) or code in _OF_THE_KEY:
                 hint = f"check {self.settings.credentials}, the region and this machine's clock"
                 # HEAD answers have no body, and so no code but the status.
                 kind = _AccessDeniedError if code in ("AccessDenied", "403", "Forbidden") else ConfigError

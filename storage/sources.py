@@ -132,8 +132,8 @@ def is_late(taken: float, still: float, sent: int, need: int, hedge_after: float
 def comes_before(key: str, name: str, own: str) -> bool:
     """Return whether a process that serves as `own` may ask `name` for an object. Every object orders the relays in its
     own way, so no two ever wait for each other, and every relay is near the origin for some objects."""
-    place, ours = (hashlib.sha256(f"{key} {one}".encode()).digest() for one in (name, own))
-    return place < ours
+    rank, ours = (hashlib.sha256(f"{key} {source}".encode()).digest() for source in (name, own))
+    return rank < ours
 
 
 # Asking them
@@ -259,6 +259,15 @@ class MultiSource:
                     return None
 
     def _request(self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats) -> None:
+        failure: MusterError | OSError | None = MusterError(f"the request to {partial.source} broke off")
+        try:
+            failure = self._asked(call, source, partial, stats)
+        finally:
+            call.answers.put(failure or partial)  # however this thread ends: the caller waits for it
+
+    def _asked(
+        self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats
+    ) -> MusterError | OSError | None:
         failure: MusterError | OSError | None = None
         with self._requests:
             started = self._clock()
@@ -268,7 +277,7 @@ class MultiSource:
                     call.check(partial.whole())
             except (MusterError, OSError) as error:
                 failure = error
-            except BaseException as error:  # the caller waits for an answer of this thread
+            except BaseException as error:
                 log.exception("source %s failed", partial.source)
                 failure = MusterError(f"source {partial.source} failed: {error}")
             taken = self._clock() - started
@@ -276,4 +285,4 @@ class MultiSource:
             self._selection.ended(stats, failure, partial.received, taken)
         if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
             log.info("source %s: %s", partial.source, failure)
-        call.answers.put(failure or partial)
+        return failure

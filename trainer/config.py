@@ -16,6 +16,7 @@ class ParallelConfig(Document):
 
     ranks: int = Field(1, ge=1, le=4096, description="Processes on this machine, one per GPU.")
     shard: int = Field(0, ge=0, le=4096, description="Ranks that share one copy of weights and optimizer; 0: all.")
+    context: int = Field(1, ge=1, le=64, description="Ranks that share a row, whose attention they divide by heads.")
     timeout_seconds: float = Field(600.0, gt=0, description="How long a rank waits for the others.")
     max_restarts: int = Field(5, ge=0, description="Failures in a row after which the trainer gives up.")
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -30,6 +30,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.rendezvous import rendezvous
 
 from protocol.errors import MusterError, first_line, unwritten
+from runtime.entry import essential
 from trainer.config import ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, FINAL_EXITS, RanksLostError
 
@@ -70,7 +71,7 @@ class Ranks:
             dist.init_process_group(backend, timeout=limit, store=self._store, rank=self.rank, world_size=self.world)
             self.side_group = dist.new_group(backend="gloo", timeout=limit)
         if self.rank == 0:
-            threading.Thread(target=self._stay_alive, args=(self._store,), daemon=True, name="signs of life").start()
+            essential("signs of life", partial(self._stay_alive, self._store)).start()
 
     def sum(self, value: Tensor) -> Tensor:
         """Return the element-wise sum over ranks, in a new tensor that is equal on all."""

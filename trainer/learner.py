@@ -68,7 +68,7 @@ class Learner:
         parts = [order[first : first + size] for first in range(0, len(samples), size)]
         minibatches = []
         for part in parts:
-            plan = self.policy.plan([samples[index].length for index in part])[ranks.rank]
+            plan = self.policy.plan([samples[index].length for index in part])[self.placement.row]
             minibatches.append([micro_batch(samples, [part[at] for at in row], self.policy.device) for row in plan])
         share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
@@ -86,7 +86,8 @@ class Learner:
                 )
                 loss = (weights * token_loss.loss).sum()
                 self.policy.backward(loss, last=not left)
-                totals.add(row.samples, batch, token_loss, loss)
+                if self.placement.reports:
+                    totals.add(row.samples, batch, token_loss, loss)
             totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates))
             self.updates += 1
             yield sum(samples[index].length for index in part)

@@ -203,13 +203,13 @@ class SftLearner:
         """Return the mean loss (nats) of the learned tokens, over every rank's rows; `learn` adds its gradient up."""
         device, targets = self.policy.device, max(1, sum(example.targets for example in examples))
         total = torch.zeros((), dtype=torch.float64, device=device)
-        rows = self.policy.plan([len(example.tokens) for example in examples])[self.placement.ranks.rank]
+        rows = self.policy.plan([len(example.tokens) for example in examples])[self.placement.row]
         for left, indices in zip(reversed(range(len(rows))), rows, strict=True):
             with torch.set_grad_enabled(learn):
                 row_loss = -self.policy.logprobs(packed_row(examples, indices, device), 1.0)[0].sum()
             if learn:
                 self.policy.backward(row_loss / targets, last=not left)
-            total += row_loss.detach().double()
+            total += row_loss.detach().double() * self.placement.reports
         return float(self.placement.ranks.sum(total)) / targets
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:

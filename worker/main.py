@@ -15,7 +15,7 @@ from engines.torch_process import torch_environment
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
-from runtime.entry import run_role, start_logging
+from runtime.entry import end_with_threads, run_role, start_logging
 from runtime.process import Daemon, make_home, start
 from sandbox import launch
 from sandbox.bubblewrap import python_mounts
@@ -55,6 +55,7 @@ def enter(config_path: Path) -> None:
     argv = (python, "-P", "-m", "worker.main", "--config", str(inside))
     account = config.node.open()
     rules = SigningRules(config, Deployment.load(config.deployment), str(account.address))
+    end_with_threads(None)  # nothing is written to the home, where an isolated worker may have left a link
     with SignerServer(given.home, account, rules):
         code = launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image))
     sys.exit(code)

@@ -14,15 +14,21 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from protocol.accounts import Account, LocalAccount
+from protocol.errors import MusterError
 from protocol.files import die_with_parent
-
-if TYPE_CHECKING:
-    from protocol.accounts import LocalAccount
-    from storage.relay.cache import RelayCache, RelayFetches
-    from storage.sources import MultiSource
-    from storage.weights.manifest import ManifestScope
+from protocol.identity import PoolId
+from runtime.server import HttpServer, bound, server_options
+from storage.keys import object_key
+from storage.relay.cache import RelayCache, RelayFetches
+from storage.relay.server import RelayApp, ServeWeights
+from storage.sources import MultiSource
+from storage.transfers import HttpObjects
+from storage.weights.fetch import fetch
+from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
+from storage.weights.publish import make_manifest, prepare, send
 
 PORT = 8000
 BEHIND = 8001
@@ -79,22 +85,15 @@ def theirs(options: dict[str, Any]) -> Callable[[], object]:
 def ours(options: dict[str, Any]) -> Callable[[], object]:
     """Return a host's part, to be called once everybody is ready."""
     if options["role"] == "client":
-        importlib.import_module("storage.weights.fetch")  # shardcast is imported before the time begins, too
         sources = asked(options)
         return partial(fetched, options, sources, owned()[1])
     cache, fetches, sources = serving(Path(options["folder"]), options)
-    owned()
     if options["role"] == "origin":
-        importlib.import_module("storage.weights.publish")
         return partial(publishing, options, cache)
     return threading.Thread(target=relaying, args=(options, cache, fetches, sources), daemon=True).start
 
 
-def owned() -> "tuple[LocalAccount, ManifestScope]":
-    from protocol.accounts import Account
-    from protocol.identity import PoolId
-    from storage.weights.manifest import ManifestScope
-
+def owned() -> tuple[LocalAccount, ManifestScope]:
     owner = Account.from_key(b"\x07" * 32)
     return owner, ManifestScope(PoolId(31337, "0x" + "11" * 20, 1), owner.address)
 
@@ -106,18 +105,12 @@ def published(options: dict[str, Any]) -> bytes:
     return bytes.fromhex(Path(options["digest"]).read_text())
 
 
-def asked(options: dict[str, Any]) -> "MultiSource":
-    from storage.sources import MultiSource
-    from storage.transfers import HttpObjects
-
+def asked(options: dict[str, Any]) -> MultiSource:
     upstreams = options["upstreams"] or ["http://127.0.0.1:1"]
     return MultiSource(HttpObjects(upstreams, 60.0, allow_private=True).each())
 
 
-def fetched(options: dict[str, Any], sources: "MultiSource", scope: "ManifestScope") -> None:
-    from protocol.errors import MusterError
-    from storage.weights.fetch import fetch
-
+def fetched(options: dict[str, Any], sources: MultiSource, scope: ManifestScope) -> None:
     folder = Path(options["folder"])
     while True:
         try:
@@ -128,9 +121,7 @@ def fetched(options: dict[str, Any], sources: "MultiSource", scope: "ManifestSco
             time.sleep(LOOK_SECONDS)
 
 
-def publishing(options: dict[str, Any], cache: "RelayCache") -> None:
-    from storage.weights.publish import make_manifest, prepare, send
-
+def publishing(options: dict[str, Any], cache: RelayCache) -> None:
     named = dict[str, int]()
 
     class CacheWriter:
@@ -148,10 +139,7 @@ def publishing(options: dict[str, Any], cache: "RelayCache") -> None:
     draft.replace(options["digest"])
 
 
-def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "RelayFetches", sources: "MultiSource") -> None:
-    from storage.keys import object_key
-    from storage.weights.manifest import MAX_STORED_BYTES, unseal
-
+def relaying(options: dict[str, Any], cache: RelayCache, fetches: RelayFetches, sources: MultiSource) -> None:
     digest = published(options)
     key = object_key("manifests", digest)
     stored = sources(key, MAX_STORED_BYTES)
@@ -163,12 +151,8 @@ def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "RelayFetche
             fetches.start(shard)
 
 
-def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, RelayFetches, MultiSource]":
+def serving(folder: Path, options: dict[str, Any]) -> tuple[RelayCache, RelayFetches, MultiSource]:
     """Start a relay in a thread (the origin's bucket too): return what it holds, brings and asks."""
-    from runtime.server import HttpServer, bound, server_options
-    from storage.relay.cache import RelayCache, RelayFetches
-    from storage.relay.server import RelayApp, ServeWeights
-
     cache, sources = RelayCache(folder, 1 << 40), asked(options)
     fetches = RelayFetches(sources, cache)
     app = RelayApp(cache, fetches, ServeWeights(rate=1e6, burst=1e6, transfers=1000))

@@ -19,8 +19,7 @@ from protocol.errors import MusterError
 
 DEEPEST = 64
 ROUNDS = 24
-NODES = 20
-"""Few, for every restart reads their registrations again."""
+NODES = 20  # few, for every restart reads their registrations again
 
 
 class LocalProvider(FailoverProvider):

@@ -424,7 +424,7 @@ _HOUR = 3600
 def terms_for_node(state: State, pool: Pool, config: PoolConfig, stake: int, now: int) -> str:
     """What a node operator agrees to; `stake` in base units, `now` in chain time."""
     terms, shape = pool.terms, config.work
-    most = shape.rows * shape.max_new_tokens * terms.rate
+    most = shape.units * terms.rate
     return fields(
         {
             f"pool {pool.pool}": printable(config.name),

@@ -34,6 +34,10 @@ ServiceKeyOption = Annotated[
 UrlOption = Annotated[str | None, Option("--url", help="Where the pool's service answers, for everybody to see.")]
 ConfigFile = Annotated[Path, Option(help="Pool configuration, TOML or JSON (muster pool init).")]
 TermsFileOption = Annotated[Path, Option(help="Terms (TOML), or a network that muster has terms for.")]
+SpeedOption = Annotated[
+    float,
+    Option("--validator-speed", min=0, help="10^12 operations a second of validators; 0: 100 in bf16, 25 in fp32."),
+]
 BudgetOption = Annotated[int, options.tokens_option("--budget", 'Tokens to escrow, such as "1000".')]
 
 
@@ -82,32 +86,42 @@ def init(
 
 
 @app.command("check", "muster pool check --config pool.toml --terms base-sepolia --budget 1000")
-def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json: options.JsonOption = False) -> None:
+def check(
+    config: ConfigFile,
+    terms: TermsFileOption,
+    budget: BudgetOption,
+    speed: SpeedOption = 0.0,
+    json: options.JsonOption = False,
+) -> None:
     """Find what would keep a pool from working, and what its files cost; needs no chain and no key.
 
     Exit code 1 if it could not work; warnings do not count."""
     from cli.pool.config import costs, costs_text, warnings
 
-    document, values, problems = _checked(config, terms, budget)
+    document, values, judged, problems = _checked(config, terms, budget, speed)
     cost = costs(document, values, budget)
     warned = list(map(str, warnings(document)))
-    shown = {**cost, "problems": list(map(str, problems)), "warnings": warned}
-    lines = [costs_text(cost), *(f"WARNING  {line}" for line in warned)]
+    shown = {**cost, "judging": judged, "problems": list(map(str, problems)), "warnings": warned}
+    lines = [costs_text(cost), fields({"judging": judged}), *(f"WARNING  {line}" for line in warned)]
     lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
     emit(shown, json, lambda: "\n".join(lines), not problems)
 
 
-def _checked(config: Path, terms: Path, budget: int) -> "tuple[PoolConfig, Terms, list[ConfigError]]":
-    """Read configuration and terms; also return what would keep the pool from working."""
-    from cli.pool.config import contradictions, load_terms, world_problems
+def _checked(
+    config: Path, terms: Path, budget: int, speed: float
+) -> "tuple[PoolConfig, Terms, str, list[ConfigError]]":
+    """Read configuration and terms; also return what judging costs, and what would keep the pool from working."""
+    from cli.pool.config import contradictions, judging, load_terms, model_document, world_problems
     from protocol.config import PoolConfig
 
     document = PoolConfig.load(config)
-    values = load_terms(terms, document.digest)
+    values = load_terms(terms, document.digest, document.work.units)
     profile = find_profile("owner")
     base = profile.trainer.get("base") if profile is not None else None
-    problems = [*contradictions(document, values, budget), *world_problems(document, Path(base) if base else None)]
-    return document, values, problems
+    folder = Path(base) if base else None
+    judged, slow = judging(document, values, model_document(document, folder), speed)
+    problems = [*contradictions(document, values, budget), *world_problems(document, folder), *slow]
+    return document, values, judged, problems
 
 
 @app.command("create", "muster pool create --config pool.toml --terms terms.toml --budget 1000 --dry-run")
@@ -118,13 +132,14 @@ def create(
     by: options.Paying,
     service_key: ServiceKeyOption = None,
     url: UrlOption = None,
+    speed: SpeedOption = 0.0,
 ) -> None:
     """Create a pool and escrow its budget; configuration and terms can never change.
 
     It takes work once enough seats judge it. On a local chain, missing tokens and gas come from its faucet."""
     from cli.pool.config import costs, costs_text, warnings
 
-    document, values, problems = _checked(config, terms, budget)
+    document, values, _, problems = _checked(config, terms, budget, speed)
     session = by.open()
     session.client.simulate(session.suite.params.call("checkTerms", values.as_tuple()))
     for problem in problems:

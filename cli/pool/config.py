@@ -1,6 +1,7 @@
 """A pool's configuration and terms: written as commented TOML, checked against one another, priced."""
 
 import json
+import math
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,9 @@ from pydantic.fields import FieldInfo
 from chain.deployment import FOLDER
 from chain.indexer.records import Terms
 from chain.indexer.state import group_number
+from cli.hardware import pass_operations
 from cli.output import fields
-from environments.base import THRESHOLD
+from environments.base import ANSWER_TOKENS, MAX_ANSWER_CHARS, THRESHOLD
 from environments.checking import sample_seeds
 from environments.gym import RESERVED
 from environments.program import too_slow
@@ -25,10 +27,15 @@ from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelC
 from protocol.encoding import Document, load_document, parse_tokens, show_tokens
 from protocol.errors import ConfigError
 from protocol.models import read_object
+from protocol.rollout_file.rows import Limits
+from protocol.verdict import LANE
 from trainer.model.tiny_model import TINY_SOURCE
 from validator.challenges import no_evidence
 
-_MAX_ROWS = 65535
+_MAX_ROWS, _MAX_UNITS = 65535, (1 << 24) - 1  # of a file, as contracts count
+_MAX_UPLOAD = 5 << 30  # bytes that S3 takes in one request
+VALIDATOR_SPEED = {"bfloat16": 100.0, "float32": 25.0}
+"""10¹² operations a second of a validator's pass where nothing else is stated: assumed, not measured."""
 _PROGRAM_PROBLEMS = 32
 
 # The file
@@ -195,7 +202,7 @@ def costs(config: PoolConfig, terms: Terms, budget: int) -> dict[str, int]:
     """Return what a full `file` of the pool costs (base units), each as long as it can be, and how many `files` the
     budget buys of those `wanted`. `units`: the most output tokens of a file; `rollouts`: how many a data pool buys, 0
     for a pool that trains; `rows` of them make a file."""
-    units, wanted = config.work.rows * config.work.max_new_tokens, config.train.steps * config.train.files_per_step
+    units, wanted = config.work.units, config.train.steps * config.train.files_per_step
     wanted = config.bought_files or wanted
     pay, fees = units * terms.rate, terms.committee * terms.fee
     return {
@@ -236,9 +243,17 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[Config
     cost, problems = costs(config, terms, budget), []
     if config.work.rows > _MAX_ROWS:
         problems.append(ConfigError(f"a file has {config.work.rows} rollouts, {_MAX_ROWS} fit", "make files smaller"))
-    if cost["units"] > terms.maxUnits:
-        what = f"a file can have {cost['units']} output tokens, `max_units` takes {terms.maxUnits}"
-        problems.append(ConfigError(what, "raise `max_units`, or make files or answers smaller"))
+    if cost["units"] > _MAX_UNITS:
+        what = f"a file can have {cost['units']} output tokens, the contracts count {_MAX_UNITS}"
+        problems.append(ConfigError(what, "make files or answers smaller"))
+    if (size := Limits.of(config.work).file_bytes) > _MAX_UPLOAD:
+        problems.append(
+            ConfigError(f"a file can have {size} bytes, a bucket takes {_MAX_UPLOAD}", "make files smaller")
+        )
+    if config.work.max_new_tokens > ANSWER_TOKENS:
+        what = f"answers can have {config.work.max_new_tokens} tokens, of about four characters each"
+        why = f"an answer of more than {MAX_ANSWER_CHARS} characters is worth 0"
+        problems.append(ConfigError(what, f"lower `work.max_new_tokens` to {ANSWER_TOKENS}: {why}"))
     if terms.rate and (limit := terms.minStake * terms.leverage // terms.rate) < cost["units"]:
         what = f"the least stake allows {limit} output tokens in flight, one file can have {cost['units']}"
         problems.append(ConfigError(what, "raise `min_stake` or `leverage`, or lower `rate`"))
@@ -262,6 +277,43 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[Config
             what = f"environment {environment.called}: {often}, but its curriculum masks after {learn.tries} tries"
             problems.append(ConfigError(what, "raise `curriculum.window`, lower `tries`, or leave `curriculum` out"))
     return problems
+
+
+def judging(
+    config: PoolConfig, terms: Terms, model: dict[str, Any] | None, speed: float = 0.0
+) -> tuple[str, list[ConfigError]]:
+    """Return what the model's pass over a lane's audited rows costs a validator that computes `speed` · 10¹² operations
+    a second (0: VALIDATOR_SPEED), in words, and why no such validator could judge in time: a full lane in half of a
+    committee's window, one file in half of a jury's; the other half is for scoring. `model`: its config.json, if that
+    is here."""
+    if model is None:
+        return "not priced: the model's config.json is not on this machine", []
+    work, speed = config.work, speed or VALIDATOR_SPEED[config.model.dtype]
+    tokens, text = work.max_prompt_tokens + work.max_new_tokens, model.get("text_config", model)
+    problems, positions = [], text.get("max_position_embeddings")
+    if isinstance(positions, int) and tokens > positions:
+        what = f"prompt and answer may take {tokens} tokens, the model has {positions} positions"
+        problems.append(ConfigError(what, "lower `work.max_new_tokens` or `work.max_prompt_tokens`"))
+    try:
+        one = pass_operations(model, tokens) / (speed * 1e12)
+    except ConfigError as error:
+        return f"not priced: {error.what}", problems
+    rows = min(work.rows, 1 + terms.audit_fraction * work.rows)  # one row of a file is always drawn
+    lane = LANE * rows * one
+    for whom, seconds, name, window in (
+        (f"a lane of {LANE} files", lane, "commit_window", terms.commitWindow),
+        ("a file before a jury", lane / LANE, "jury_commit_window", terms.juryCommitWindow),
+    ):
+        if 2 * seconds > window:
+            share = math.floor(65536 * (window / (2 * seconds / rows) - 1) / work.rows)
+            sample = f"lower `audit_rate` to {share}, " if share > 0 else ""
+            what = (
+                f"the model's pass over {whom} takes a validator of {speed:g}·10¹² operations a second "
+                f"{seconds:.0f} s; of `{name}` {window / 2:g} s are for that"
+            )
+            hint = f"raise `{name}` to {math.ceil(2 * seconds)}, {sample}or make files or answers smaller"
+            problems.append(ConfigError(what, hint))
+    return f"{LANE * rows:.0f} rows of a lane, {lane:.3g} s at {speed:g}·10¹² operations a second", problems
 
 
 def warnings(config: PoolConfig) -> list[ConfigError]:
@@ -293,6 +345,12 @@ def world_problems(config: PoolConfig, folder: Path | None = None) -> list[Confi
     if missing := missing_model(str(folder or config.model.source)):
         problems.append(ConfigError(missing, "name a folder, or an id as on huggingface.co, in `model.source`"))
     return problems
+
+
+def model_document(config: PoolConfig, folder: Path | None = None) -> dict[str, Any] | None:
+    """Return the config.json of the model in `folder`, else under its `source`; None where neither is here."""
+    path = (folder or Path(config.model.source).expanduser()) / "config.json"
+    return read_object(path) if path.is_file() else None
 
 
 def missing_model(source: str) -> str:
@@ -356,7 +414,6 @@ class TermsFile(BaseModel):
     jury_fee: SmallAmount
     min_stake: Amount
     leverage: U16
-    max_units: U24
     committee: U8 = 3
     jury: U8 = 7
     appeal_jury: U8 = 15
@@ -373,13 +430,11 @@ class TermsFile(BaseModel):
     group: Annotated[int, BeforeValidator(_group)] = 0
     invite_only: Annotated[bool, Field(strict=True)] = False
 
-    def terms(self, config_hash: bytes) -> Terms:
-        return Terms.of({**self.model_dump(by_alias=True), "configHash": config_hash})
 
-
-def load_terms(path: Path, config_hash: bytes) -> Terms:
-    """Load the terms in a TOML file, or those that come with muster for a network. Raises ConfigError naming the
-    field."""
+def load_terms(path: Path, config_hash: bytes, units: int) -> Terms:
+    """Load the terms in a TOML file, or those that come with muster for a network, for files of at most `units` output
+    tokens. Raises ConfigError naming the field."""
     shipped = FOLDER / "terms" / f"{path}.toml"
     path = shipped if path.suffix != ".toml" and shipped.exists() else path
-    return load_document(path, TermsFile, toml=True).terms(config_hash)
+    given = load_document(path, TermsFile, toml=True).model_dump(by_alias=True)
+    return Terms.of({**given, "maxUnits": units, "configHash": config_hash})

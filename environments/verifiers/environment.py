@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from environments.base import AnswerCache, Declaration, Problem, credited, read_params
+from environments.base import MAX_ANSWER_CHARS, AnswerCache, Declaration, Problem, credited, read_params
 from environments.turns import MOST_TOOLS, MOST_TURNS, TurnParams, checked_tools, tool_call
 from environments.verifiers.install import PackageLock, installed, read_lock, resolve, this_machine, this_python
 from environments.verifiers.process import SCORE_SECONDS, PackageProcess, Turn
@@ -22,7 +22,6 @@ from protocol.encoding import canonical_json, parse_document, parse_json
 from protocol.errors import ConfigError, ScoringUnavailable
 from protocol.files import write_atomic
 
-MAX_ANSWER_CHARS = 1 << 18  # answers of 65,536 tokens
 UNNAMED_TURNS = 10  # of a rollout where a package names no most turns
 _DIGEST = 16
 

@@ -252,7 +252,7 @@ class Leases:
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
             affordable = max(0, escrow(state, pool.pool, self._aggregates.sums).free) // max(1, cost)
             newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-scheduler.RECENT_FILES :]]
-            pace = scheduler.measure(pool, newest, self._store.grants_since(self._clock() - scheduler.MEMORY_SECONDS))
+            pace = scheduler.measure(pool, newest, self._store.grants_since(self._clock() - self._rule.lease_limit))
         facts = QueueState(
             published=pool.step if pool and pool.steps else None,
             trained=self._consumed.newest,

@@ -20,8 +20,6 @@ from protocol.api.run import InFlightEntry
 from protocol.api.work import MOST_HANDED_IN
 from protocol.config import PoolConfig
 
-# A node's pace is that of its files of the last ten minutes: one that was too slow gets another try after that.
-MEMORY_SECONDS = 600.0
 RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
 # How long a node that was told to wait counts as waiting.
 WAITING_SECONDS = 5.0
@@ -38,8 +36,9 @@ _ROUNDING = 1e-6
 class Rule:
     """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`.
 
-    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them; `bought`: how many
-    accepted files a data pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
+    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them, and for how long a
+    node's pace is remembered, since one that was too slow gets another try; `bought`: how many accepted files a data
+    pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
     """
 
     files_per_step: int
@@ -51,8 +50,8 @@ class Rule:
     bought: int = 0
 
     @classmethod
-    def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float) -> Self:
-        train, bought = config.train, config.bought_files
+    def of(cls, config: PoolConfig, lease_seconds: float) -> Self:
+        train, bought, lease_limit = config.train, config.bought_files, config.work.making_seconds
         files, most = (bought, 0) if bought else (train.files_per_step, train.max_files)
         return cls(files, train.max_off_policy_steps, train.steps, lease_seconds, lease_limit, most, bought)
 

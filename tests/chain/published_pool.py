@@ -65,7 +65,7 @@ class Published:
         self.owner: LocalAccount = deployed.rich()
         self.suite: Suite = deployed.suite(self.owner)
         (folder / "terms.toml").write_text(TERMS)
-        terms = load_terms(folder / "terms.toml", tiny.CONFIG.digest)
+        terms = load_terms(folder / "terms.toml", tiny.CONFIG.digest, tiny.CONFIG.work.units)
         self.number = int(self.suite.pools.create_pool(terms, 500 * TOKEN).send())
         self.suite.court.announce_service(self.number, url).send()
         service.access = {

@@ -18,7 +18,6 @@ fee = "0.01"
 jury_fee = "0.1"
 min_stake = "200"
 leverage = 10
-max_units = 4096
 committee = 3
 jury = 5
 appeal_jury = 0
@@ -55,7 +54,7 @@ def create_pool(suite: Suite, folder: Path, digest: bytes, terms: str = TERMS) -
     faucet.tokens(str(suite.client.address), 500 * TOKEN)
     path = folder / "terms.toml"
     path.write_text(terms)
-    return suite.pools.create_pool(load_terms(path, digest), 500 * TOKEN).send()
+    return suite.pools.create_pool(load_terms(path, digest, 4096), 500 * TOKEN).send()
 
 
 CONFIG = PoolConfig(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.verification.families import CONFIG, FAMILIES, Family, measure
 from engines.base import Request, Sampling
@@ -59,6 +60,30 @@ def test_every_stop_token_is_known_and_no_chat_prompt_begins_twice(saved: tuple[
     text = tokenizer.decode(list(prompt))
     assert environment.problem(5).question in text
     assert environment.vocabulary == len(tokenizer) + family.padding
+
+
+def test_a_long_text_in_parts_is_what_it_is_in_one_pass(
+    saved: tuple[Family, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = TransformersEngine()
+    engine.load(saved[1])
+    long, other = tuple(range(5, 105)), tuple(range(7, 107))
+    pairs = [((4,) * 9, long), (long[:90], other[:50]), (long[:90], long), (other, (5,))]
+    whole = list(engine.prefill(pairs))
+    monkeypatch.setattr("engines.prefill.PREFILL_TOKENS", 40)
+    monkeypatch.setattr("engines.prefill._LEAST_PART", 4)
+    passes: list[tuple[int, int]] = []
+    inner = engine._forward
+
+    def forward(ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
+        passes.append((ids.shape[1], int(positions.max()) + 1))
+        return inner(ids, mask, positions, cache)
+
+    monkeypatch.setattr(engine, "_forward", forward)
+    for one, parts in zip(whole, engine.prefill(pairs), strict=True):
+        assert torch.allclose(one.states, parts.states, atol=1e-4)
+    assert max(tokens * seen for tokens, seen in passes) <= 40**2, "what a part attends to stays as small"
+    assert len(passes) > 15
 
 
 def test_text_survives_each_kind_of_tokenizer(saved: tuple[Family, Path]) -> None:

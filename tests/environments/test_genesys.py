@@ -51,6 +51,7 @@ def test_each_type_of_task_has_its_scorer(tmp_path: Path, number: int, right: st
     problem = environment.problem(number)
     assert problem.question == ROWS[number]["prompt"]
     assert (environment.score(problem, right), environment.score(problem, wrong)) == (1.0, 0.0)
+    assert environment.score(problem, "hm\n" * 40_000 + right) == 1.0, "as 32k tokens are"
     assert environment.score(problem, right + " " * (1 << 18)) == 0.0
     made = load_environment(EnvironmentConfig(name="reasoning_gym/chain_sum", params={"max_terms": 3})).problem(5)
     assert environment.score(environment.problem(4), f" {made.answer}\n") == 1.0

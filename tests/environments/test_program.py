@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from environments.base import NO_PROBLEM
-from environments.program import MAX_ANSWER_CHARS, ProgramEnvironment, template, too_slow
+from environments.base import MAX_ANSWER_CHARS, NO_PROBLEM
+from environments.program import ProgramEnvironment, template, too_slow
 from environments.registry import content_path, load_environment
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.errors import ConfigError, IntegrityError
@@ -73,9 +73,17 @@ def test_a_call_may_take_as_long_as_the_pool_says_and_no_longer(make: MakeEnviro
         ("return 0.5", {"score_threshold": 0}, "x", 0.5),
         ("print(1.0)\n    return 0", {}, "1", 0.0),
         ("return answer_text == '\\x00\\ud800\\n'", {}, "\0\ud800\n", 1.0),
+        ("return answer_text.endswith('21')", {}, "1" * 120_000 + "21", 1.0),
         ("return 1.0", {}, "1" * (MAX_ANSWER_CHARS + 1), 0.0),
     ],
-    ids=["no partial credit", "partial credit", "what it prints is not what it says", "hostile text", "too long"],
+    ids=[
+        "no partial credit",
+        "partial credit",
+        "what it prints is not what it says",
+        "hostile text",
+        "32k tokens",
+        "too long",
+    ],
 )
 def test_an_answer_is_worth(
     make: MakeEnvironment, body: str, params: dict[str, Any], answer: str, worth: float

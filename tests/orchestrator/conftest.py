@@ -93,7 +93,7 @@ class Desk:
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
     def uploads(self, signer: LocalAccount) -> Uploads:
-        return Uploads(self.db, self.view, self.bucket, ReceiptSigner(signer, POOL), clock=lambda: self.now)
+        return Uploads(self.db, self.view, self.bucket, ReceiptSigner(signer, POOL), 1 << 20, clock=lambda: self.now)
 
     def sign(self, key: LocalAccount, path: str, body: bytes) -> dict[str, str]:
         nonce = next(self._nonces).to_bytes(32, "big")

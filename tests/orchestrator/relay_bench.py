@@ -29,7 +29,7 @@ class Bench:
         self.view = PoolView(self.game.projection, self.game.pool, 1)
         self.view.refresh()
         db, receipts = Database(default_url(self.home)), ReceiptSigner(key, self.game.pool_id)
-        self.uploads = Uploads(db, self.view, self.bucket, receipts, clock=self.clock)
+        self.uploads = Uploads(db, self.view, self.bucket, receipts, 1 << 20, clock=self.clock)
         suite = self.game.deployed.suite(key)
         self.relay = Relay(db, self.view, self.uploads, suite.pools, self.lane_seconds, lambda: self.leads, self.clock)
         self.claims = Claims(self.view, suite.pools)

@@ -1,6 +1,5 @@
 """Background threads outlive whatever happens in them, and say so while they fail."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,16 +51,6 @@ def test_a_thread_outlives_every_failure_and_names_it(error: BaseException) -> N
     wait_for("the work to continue", lambda: work.done > done, 20, poll=0.01)
     wait_for("the problem to be over", lambda: not task.problem, 20, poll=0.01)
     task.stop()
-
-
-def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = BackgroundTask("work", Work(), 0.01)
-    monkeypatch.setattr(task, "_run", lambda: None)
-    task._thread = threading.Thread(target=task._run)
-    assert task.problem == ""
-    task.start()
-    wait_for("its end", lambda: task.problem or None, 20, poll=0.01)
-    assert "the thread has ended; restart the service" in task.problem
 
 
 @pytest.fixture

@@ -78,7 +78,8 @@ def test_heartbeats_are_known_everywhere(replica: Open) -> None:
 
 def test_tickets_and_receipts_are_the_same_on_every_replica(replica: Open, desk: Desk) -> None:
     one, other = (
-        Uploads(replica(), desk.view, desk.bucket, ReceiptSigner(OWNER, POOL), clock=lambda: desk.now) for _ in range(2)
+        Uploads(replica(), desk.view, desk.bucket, ReceiptSigner(OWNER, POOL), 1 << 20, clock=lambda: desk.now)
+        for _ in range(2)
     )
     for number in range(TICKETS_AT_ONCE):
         (one, other)[number % 2].ticket(NODE.address, UploadRequest(kind="rollouts", sha256=f"{number:064x}", size=5))

@@ -12,8 +12,11 @@ from orchestrator.chain import PoolView
 from orchestrator.scheduling.leases import EXPIRED_SECONDS, Leases, LeaseStore
 from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Rule, Wait
 from protocol.accounts import Account as Key
+from protocol.config import WorkConfig
+from protocol.verdict import Code
 from tests.orchestrator.chain import started
 from tests.orchestrator.conftest import Open
+from tests.validator.world import CONFIG
 
 ALICE = "0x" + "11" * 20
 NODES = [Key.from_key(bytes([50 + number]) * 32) for number in range(6)]
@@ -129,6 +132,22 @@ def test_asking_again_returns_the_same_lease_from_any_replica(pool: Staged) -> N
     pool.now += 20
     assert pool.granted(0, 0, at=1) == first._replace(expires=pool.now + 30)
     assert [row.expires for row in pool.rows()] == [pool.now + 30]
+
+
+def test_a_file_of_long_answers_is_leased_and_remembered_for_as_long_as_it_takes(pool: Staged) -> None:
+    """128 answers of 32k tokens take a node of a thousand tokens a second more than an hour."""
+    work = WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=32768)
+    pool.rule = Rule.of(CONFIG.model_copy(update={"work": work}), lease_seconds=30.0)
+    pool.replicas = [Leases(db, pool.view, pool.rule, work.units, clock=lambda: pool.now) for db in pool.dbs]
+    start, lease_id = pool.now, pool.granted(0, 0).id
+    while pool.now < start + 4200:
+        pool.now += 28
+        assert pool.replicas[0].renew(NODES[0].address, lease_id) == pool.now + 30
+    pool.submit(0)
+    pool.chain.settle(NODES[0], 0, Code.ACCEPT)
+    pool.view.refresh()
+    assert pool.replicas[0].facts(pool.view.state).pace.making.keys() == {NODES[0].address}
+    assert Rule.of(CONFIG, lease_seconds=30.0).lease_limit == 600
 
 
 def test_heartbeats_renew_at_any_replica(pool: Staged) -> None:

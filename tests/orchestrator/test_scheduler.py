@@ -435,7 +435,7 @@ BUYER = CONFIG.model_copy(update={"data": DataConfig(rollouts=2 * CONFIG.work.ro
 def test_a_data_pool_gives_as_many_places_as_it_still_buys() -> None:
     """Whichever step files are of, and however often the model is published again; a lost file frees its place, and a
     pool that has everything stands still without granting more."""
-    rule = Rule.of(BUYER, lease_seconds=30, lease_limit=600)
+    rule = Rule.of(BUYER, lease_seconds=30)
     assert (rule.bought, rule.room()) == (3, 3)
     files = [file(0, "0xb", Code.ACCEPT), file(1, "0xb")]
     queue = replace(EMPTY, published=9, usable=9, files=files)

@@ -119,7 +119,7 @@ def test_toml(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file.toml"
     path.write_bytes(data)
     for read in (
-        lambda: load_terms(path, bytes(32)),
+        lambda: load_terms(path, bytes(32), 1),
         lambda: NetworkConfig.load(path),
         lambda: load_document(path, ProcessConfig),
     ):

@@ -6,28 +6,44 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 
 from diloco.chain import StepRecorder
+from engines.vllm_records import Records
+from localnet.background import BackgroundNetwork
+from localnet.ports import claim_port
+from localnet.services.chain import Anvil, _keep_saving
+from orchestrator.background import BackgroundTask
 from protocol.accounts import Account
+from protocol.errors import MusterError
 from protocol.waits import wait_for
 from runtime import entry, watch
 from runtime.entry import Exit
 from runtime.home_status import gone
 from runtime.orchestrator_client import Heartbeats
 from runtime.process import StallGuard
+from runtime.relay import PoolRelay
 from runtime.server import HttpServer
 from runtime.weights_ahead import WeightsAhead
+from storage.relay.server import ServeWeights
+from storage.sources import MultiSource
 from tools.structure import ROOT, read_sources
+from trainer.distributed import Ranks
 from trainer.pool.canaries import CanaryOpener
 from trainer.reports.metrics import MetricsSinks
 from validator.config import ServeConfig
 from validator.judging.queue import JudgeQueue
+from validator.judging.sources import _in_background
 from validator.retention import FileServer, RetentionStore
 from worker.signer import SignerServer, _Server
+
+
+def die(*_: object, **__: object) -> Any:
+    raise SystemExit("killed by the test")
 
 
 def webhooks(folder: Path) -> None:
@@ -39,6 +55,18 @@ def webhooks(folder: Path) -> None:
 
 def retained_files(folder: Path) -> None:
     FileServer(ServeConfig(listen="127.0.0.1:0", public_url="https://seat.example"), RetentionStore(folder, 1))
+
+
+def relay(folder: Path) -> None:
+    client = MagicMock()
+    client.config.cache = folder
+    serving = PoolRelay(client, ServeWeights(host="127.0.0.1", port=claim_port("relay", None)), None)
+    serving._threads[2].start()
+
+
+def ranks(folder: Path) -> None:
+    with patch.multiple("trainer.distributed", join_store=lambda _: (MagicMock(), 0, 2), dist=MagicMock()):
+        Ranks("cpu", 60.0)
 
 
 # The thread → what of it is made to fail, and how it is started.
@@ -53,6 +81,10 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "canaries": (CanaryOpener, "_run", lambda _: CanaryOpener(*[MagicMock()] * 4).start()),
     "metrics": (MetricsSinks, "_run", lambda _: MetricsSinks([]).start()),
     "step-recorder": (StepRecorder, "_work", lambda _: StepRecorder(MagicMock(), 1, MagicMock(), MagicMock()).start()),
+    # Those of many names: one each.
+    "pruning": (BackgroundTask, "_run", lambda _: BackgroundTask("pruning", int, 1.0).start()),
+    "relay: announcing": (PoolRelay, "_supervised", relay),
+    "signs of life": (Ranks, "_stay_alive", ranks),
 }
 
 
@@ -60,10 +92,6 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
 def test_the_death_of_each_thread_ends_its_process(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     owner, method, start = THREADS[name]
-
-    def die(*_: object, **__: object) -> None:
-        raise SystemExit("killed by the test")
-
     monkeypatch.setattr(entry._Death, "follow", staticmethod(messages.append))
     monkeypatch.setattr(watch, "serve_gauges", lambda *_: lambda: None)
     monkeypatch.setattr(owner, method, die)
@@ -72,27 +100,65 @@ def test_the_death_of_each_thread_ends_its_process(name: str, tmp_path: Path, mo
     assert messages == [f"the thread `{name}` died: SystemExit: killed by the test"]
 
 
-# Threads whose end harms nobody, and the service's, which start again (tests/orchestrator/test_background.py).
+def kill_proofs(folder: Path) -> None:
+    records = Records()
+    step: Any = SimpleNamespace(arrived=SimpleNamespace(synchronize=die))
+    records.post(step)
+    with pytest.raises(SystemExit):
+        records.collect([])
+
+
+def kill_publisher(folder: Path) -> None:
+    network: Any = BackgroundNetwork.__new__(BackgroundNetwork)
+    network._ended, network.progress, network._write_state = threading.Event(), MagicMock(), die
+    network.progress.say = lambda text: network._ended.set()
+    network._publish()  # it says what happened, and would go on
+    assert network._ended.is_set()
+
+
+def kill_miner(folder: Path) -> None:
+    anvil = Anvil(claim_port("anvil", None), 31337, folder / "log")
+    anvil._mine = die  # type: ignore[method-assign]
+    anvil.miner = threading.Thread(target=die)
+    anvil.miner.start()
+    anvil.miner.join()
+    anvil.running = lambda: True  # type: ignore[method-assign]
+    with pytest.raises(MusterError, match="nobody makes blocks"):
+        _keep_saving(anvil, folder / "state.json", threading.Event())
+
+
+def kill_request(folder: Path) -> None:
+    sources: Any = MultiSource({"a": lambda *_: None})
+    sources._selection.ended = die
+    with pytest.raises(MusterError, match="broke off"):
+        sources("key", 1)
+
+
+def kill_source(folder: Path) -> None:
+    with pytest.raises(SystemExit):
+        _in_background(die).result(20)
+
+
+# Modules with threads that the process goes on without → a test that kills theirs.
 OTHERS = {
-    "engines/vllm_records.py": "a step that it could not take is raised with the next",
-    "localnet/background.py": "logs what it cannot write and goes on",
-    "localnet/services/chain.py": "the chain's process ends without its miner",
-    "orchestrator/background.py": "supervised; /ready shows what fails",
-    "runtime/entry.py": "makes the essential ones",
-    "runtime/relay.py": "supervised; begins again, and its status says why",
-    "storage/sources.py": "makes one request",
-    "trainer/distributed.py": "the other ranks end when rank 0 falls silent",
-    "validator/judging/sources.py": "makes one request",
+    "engines/vllm_records.py": kill_proofs,
+    "localnet/background.py": kill_publisher,
+    "localnet/services/chain.py": kill_miner,
+    "storage/sources.py": kill_request,
+    "validator/judging/sources.py": kill_source,
 }
 
 
+@pytest.mark.parametrize("module", OTHERS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_thread_that_died(module: str, tmp_path: Path) -> None:
+    OTHERS[module](tmp_path)
+
+
 def test_no_thread_is_left_out() -> None:
-    sources = [
-        source for source in read_sources(ROOT) if not source.path.startswith(("tests", "benchmarks", "attacks"))
-    ]
-    assert {source.path for source in sources if "threading.Thread(" in source.text} == OTHERS.keys()
-    named = {name for source in sources for name in re.findall(r'essential\("([^"]+)"', source.text)}
-    assert named == THREADS.keys()
+    sources = [one for one in read_sources(ROOT) if not one.path.startswith(("tests", "benchmarks", "attacks"))]
+    assert {one.path for one in sources if "threading.Thread(" in one.text} == {*OTHERS, "runtime/entry.py"}
+    assert sum(len(re.findall(r"[^_]essential\((?!name: str)", one.text)) for one in sources) == len(THREADS)
 
 
 DAEMON = """
@@ -102,21 +168,27 @@ from runtime.process import DaemonConfig, start
 from runtime.entry import essential
 
 class OneThread:
-    def run(self):
-        essential("judge", lambda: 1 / 0).start()
-        time.sleep(60)
+    def __init__(self):
+        if sys.argv[2] == "built":
+            self.die()
 
-    def stop(self):
-        pass
+    def run(self):
+        if sys.argv[2] == "run":
+            self.die()
+
+    def die(self):
+        essential("judge", lambda: 1 / 0).start()
+        time.sleep(20)
 
 start(Path(sys.argv[1]), DaemonConfig, lambda config: OneThread())
 """
 
 
-def test_a_process_whose_thread_died_says_so_in_its_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("while_it_is", ["built", "run"])
+def test_a_process_whose_thread_died_says_so_in_its_home(tmp_path: Path, while_it_is: str) -> None:
     config, home = tmp_path / "config.toml", tmp_path / "home"
     config.write_text(f'home = "{home}"\n')
-    argv = [sys.executable, "-c", DAEMON, str(config)]
+    argv = [sys.executable, "-c", DAEMON, str(config), while_it_is]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == Exit.STALLED, done.stderr
     assert gone(home).endswith("ended with: the thread `judge` died: ZeroDivisionError: division by zero")

@@ -116,9 +116,11 @@ def half(world: int, base: Path, optimizer: OptimizerConfig) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("world", "shard"), [(2, 0), (4, 0), (4, 2), (2, 1)])
-def test_ten_steps_on_several_ranks_are_those_of_one_process(base: Path, world: int, shard: int) -> None:
-    whole_run, made = alone(base), together(world, base, parallel=ParallelConfig(shard=shard))
+@pytest.mark.parametrize(
+    ("world", "shard", "context"), [(2, 0, 1), (4, 0, 1), (4, 2, 1), (2, 1, 1), (2, 0, 2), (4, 2, 2)]
+)
+def test_ten_steps_on_several_ranks_are_those_of_one_process(base: Path, world: int, shard: int, context: int) -> None:
+    whole_run, made = alone(base), together(world, base, parallel=ParallelConfig(shard=shard, context=context))
     assert error(whole_run, made[0]) < 1e-5
     assert metric_error(whole_run.metrics, made[0].metrics) < 1e-4
     assert [one.tokens for one in made[0].metrics] == [one.tokens for one in whole_run.metrics]

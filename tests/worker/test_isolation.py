@@ -5,17 +5,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from queue import Queue
 from tempfile import TemporaryFile
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from protocol.errors import ConfigError
-from runtime import keystore
+from runtime import entry, keystore
 from sandbox.bubblewrap import python_mounts
-from sandbox.launch import IsolatedProcess, Launch
+from sandbox.launch import Choice, IsolatedProcess, Launch
 from sandbox.policy import MIB, Mode, Mount, NetworkAccess
 from sandbox.pool import make
+from worker import signer
 from worker.config import WorkerConfig
 from worker.main import INSIDE, _bring_images, absolute, enter, worker_policy
 from worker.signer import SOCKET
@@ -156,6 +159,24 @@ def on_disk(folder: Path, password: str = "three plain words") -> dict[str, Any]
     paths = {name: str(folder / path) for name, path in PATHS.items()}
     node = {"keystore": str(folder / "node.json"), "password_file": str(folder / "node.password")}
     return {**paths, "node": node}
+
+
+def test_an_isolated_worker_ends_with_its_signer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without signatures it would work in vain."""
+    ended = Queue[int]()
+    monkeypatch.setattr("runtime.entry.os._exit", ended.put)
+    monkeypatch.setattr(entry._Death, "follow", staticmethod(lambda message: None))
+    monkeypatch.setattr(signer._Server, "serve_forever", lambda self: 1 / 0)
+    monkeypatch.setattr("worker.main.choose", lambda *_: Choice(Mode.BUBBLEWRAP))
+    monkeypatch.setattr("worker.main.launch.run", lambda _: ended.get(timeout=20))
+    monkeypatch.setattr("worker.main.SigningRules", MagicMock())
+    monkeypatch.setattr("worker.main.Deployment", MagicMock())
+    monkeypatch.setattr(signer._Server, "shutdown", lambda self: None)
+    path = tmp_path / "worker.json"
+    path.write_text(config(**on_disk(tmp_path)).model_dump_json())
+    with pytest.raises(SystemExit) as left:
+        enter(path)
+    assert left.value.code == entry.Exit.STALLED
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH: apt-get install bubblewrap")

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from trainer.data.batch import PackedLayout
+from trainer.model.context import SharedLayout
 
 NAME = "muster_packed"
 _KINDS = frozenset({"full_attention", "sliding_attention"})
@@ -45,14 +46,21 @@ def packed_attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Compute causal attention behind transformers' interface. query: [1, H, L, D]; key, value: [1, K, L, D] with H a
-    multiple of K; returns [1, L, H, D]. Without `packed`, rows [B, H, L, D] are one sequence each. `sliding_window`
-    counts the token itself. No dropout: log-probabilities must be those of the policy that generated."""
+    multiple of K; returns [1, L, H, D]. Without `packed`, rows [B, H, L, D] are one sequence each; of a shared row, L
+    counts this rank's tokens. `sliding_window` counts the token itself. No dropout: log-probabilities must be those of
+    the policy that generated."""
     if packed is None:
         return _causal(query, key, value, scaling, sliding_window).transpose(1, 2).contiguous(), None
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    if isinstance(packed, SharedLayout):
+        q, k, v = packed.context.by_heads(q, k, v)
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
-        return _variable_length(q, k, v, packed, scaling, sliding_window).unsqueeze(0), None
-    return _by_length(q, k, v, packed.runs, scaling, sliding_window).unsqueeze(0), None
+        out = _variable_length(q, k, v, packed, scaling, sliding_window)
+    else:
+        out = _by_length(q, k, v, packed.runs, scaling, sliding_window)
+    if isinstance(packed, SharedLayout):
+        out = packed.context.by_tokens(out)
+    return out.unsqueeze(0), None
 
 
 def _by_length(

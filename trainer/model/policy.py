@@ -49,6 +49,8 @@ class Policy:
         _without_dropout(model)
         self.work = WorkEstimate.of(model)
         self.packs = install_attention(model)
+        if self.placement.context is not None:
+            self.placement.context.check(model, self.packs)
         self.head = install_head(model, (memory.head_chunk_mib or (640 if self.device.type == "cuda" else 64)) << 20)
         model.requires_grad_(not frozen).train(not frozen)
         self._lora = lora
@@ -62,8 +64,16 @@ class Policy:
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
-        logp, entropy = self._answers(row, temperature, entropy_gradient)[0].unbind(-1)
+        part, own = self._part(row)
+        answers = self._answers(part, temperature, entropy_gradient)[0]
+        if self.placement.context is not None:
+            answers = self.placement.context.whole(answers, own, len(row.rows))
+        logp, entropy = answers.unbind(-1)
         return logp, entropy
+
+    def _part(self, row: MicroBatch) -> tuple[MicroBatch, Tensor]:
+        """What this rank computes of a row, and which of its output tokens these are."""
+        return (row, row.sequence) if self.placement.context is None else self.placement.context.part(row)
 
     def _answers(self, row: MicroBatch, temperature: float, entropy_gradient: bool) -> Tensor:
         self.head.task = HeadTask(row.rows, row.targets, temperature, entropy_gradient)
@@ -82,7 +92,8 @@ class Policy:
             self.head.register_forward_hook(lambda _, given, made: heads.append((given[0], made))),
         )
         try:
-            answers = self._answers(pack_row([0], [(range(4), (1, 2, 3), 0.0)], None, self.device), 1.0, False)
+            row, _ = self._part(pack_row([0], [(range(4), (1, 2, 3), 0.0)], None, self.device))
+            answers = self._answers(row, 1.0, False)
         except (RuntimeError, IndexError) as error:  # what a hostile model's sizes make of four tokens
             raise IntegrityError(f"{self.folder}: the model cannot be run: {first_line(error)}", REFETCH) from None
         finally:
@@ -106,9 +117,10 @@ class Policy:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def plan(self, lengths: Sequence[int]) -> Plan:
-        """Return the rows in which all ranks train sequences of these lengths."""
-        placement = self.placement
-        return plan_rows(lengths, placement.memory.row_tokens, placement.ranks.world, self.work.of_sequence, self.packs)
+        """Return the rows in which all ranks train sequences of these lengths, `placement.row` this rank's."""
+        rows = self.placement.rows_at_once
+        capacity = self.placement.memory.row_tokens * self.placement.ranks.world // rows
+        return plan_rows(lengths, capacity, rows, self.work.of_sequence, self.packs)
 
     def export(self, folder: Path) -> Path:
         """Write a complete Hugging Face folder (weights in `dtype`, config, tokenizer) atomically to `folder`: rank 0

@@ -16,16 +16,34 @@ from engines.loading import torch_dtype
 from protocol.errors import ConfigError
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks, join_ranks, rank_device
+from trainer.model.context import Context, join_context
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The ranks, this rank's device, and how models lie on them; without a mesh a model is whole on `device`."""
+    """The ranks, this rank's device, and how models lie on them; without a mesh a model is whole on `device`, and
+    without a `context` a row is."""
 
     ranks: Ranks = field(default_factory=Ranks)
     device: str = "cpu"
     mesh: DeviceMesh | None = None
     memory: MemoryConfig = field(default_factory=MemoryConfig)
+    context: Context | None = None
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows all ranks train at a time."""
+        return self.ranks.world // (self.context.size if self.context else 1)
+
+    @property
+    def row(self) -> int:
+        """Which of these rows this rank trains, or a part of it."""
+        return self.ranks.rank // (self.context.size if self.context else 1)
+
+    @property
+    def reports(self) -> bool:
+        """Whether this rank adds its row to the figures of a step; of those that share one the first does."""
+        return self.context is None or self.context.place == 0
 
     def place(self, model: Any, dtype: torch.dtype) -> Any:
         """Return an empty model, sharded over the mesh if there is one, to be filled and to compute in `dtype`."""
@@ -68,6 +86,7 @@ def make_placement(
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     ranks = ranks or join_ranks(device, parallel.timeout_seconds)
+    context = join_context(parallel.context, ranks.world) if parallel.context > 1 else None
     if ranks.world == 1:
         return Placement(ranks, device, None, memory)
     shard = parallel.shard or ranks.world
@@ -79,7 +98,7 @@ def make_placement(
     if shard < ranks.world:
         shape, names = (ranks.world // shard, shard), ("replicate", "shard")
     mesh = init_device_mesh(torch.device(device).type, shape, mesh_dim_names=names)
-    return Placement(ranks, device, mesh, memory)
+    return Placement(ranks, device, mesh, memory, context)
 
 
 def model_blocks(model: Any) -> list[nn.Module]:

@@ -106,7 +106,7 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
     say("measuring memory with rows of two sizes")
     peaks = []
     for size in (row_tokens // 2, row_tokens):
-        groups = full_row(size, vocabulary)
+        groups = full_row(size * world // placement.rows_at_once, vocabulary)
         learner.train_step(groups)  # the optimizer's state exists afterwards
         reset_peak(device)
         learner.train_step(groups)

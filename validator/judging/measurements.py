@@ -17,7 +17,7 @@ from engines.base import Engine, EngineInfo, Prefilled
 from engines.torch_process import PACE
 from protocol.evidence.figures import FileFigures, Sum, arithmetic_label, blocks_of, finding, unexplained
 from protocol.evidence.null_model import StepNullModels
-from protocol.rollout_file.rows import interleaved, sampled_places
+from protocol.rollout_file.rows import interleaved, sampled_positions
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
 from protocol.toploc.codec import CHUNK, Drift
@@ -43,7 +43,7 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
     waiting: dict[int, Prefilled] = {}
     for row, replies, prefilled in zip(rows, inserted, engine.prefill(sequences), strict=True):
         if replies:  # nobody sampled or proved the environment's replies
-            places = sampled_places(len(context.rollouts[row].output_tokens), replies)
+            places = sampled_positions(len(context.rollouts[row].output_tokens), replies)
             prefilled = replace(prefilled, states=prefilled.states[places])
         waiting[row] = prefilled
         if sum(len(one.states) for one in waiting.values()) >= _together(prefilled):
@@ -114,20 +114,17 @@ def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:
 
 def file_figures(context: CheckContext) -> FileFigures:
     """Return the figures of the rows that the audit drew, by problem; those of coherence by block."""
-    problems: dict[int, list[RowMeasurements]] = {}
+    problems: list[list[RowMeasurements]] = [[] for _ in range(context.config.work.problems_per_file)]
     drawn = set(context.drawn)
     for measured in context.measured:
         if measured.row in drawn:
-            slot = context.rollouts[measured.row].slot
-            problems.setdefault(slot, []).append(measured)
-    sums = [_problem_sums(context, rows) for _, rows in sorted(problems.items())]
-    drifts = {slot: _drift(rows) for slot, rows in problems.items()}
-    return {name: [one[name] for one in sums] for name in sums[0]} | {"coherence": blocks_of(drifts)}
+            problems[context.rollouts[measured.row].slot].append(measured)
+    sums = [_problem_sums(context, rows) for rows in problems]
+    return {name: [one[name] for one in sums] for name in sums[0]} | {"coherence": blocks_of([*map(_drift, problems)])}
 
 
 def _drift(rows: Sequence[RowMeasurements]) -> Drift:
-    sums, counts = (np.sum(parts, axis=0) for parts in zip(*(row.drift for row in rows), strict=True))
-    return Drift(sums, counts)
+    return Drift(*(np.sum(parts, axis=0) for parts in zip(Drift.none(), *(row.drift for row in rows), strict=True)))
 
 
 def _problem_sums(context: CheckContext, rows: Sequence[RowMeasurements]) -> dict[str, Sum]:

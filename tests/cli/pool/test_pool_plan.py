@@ -6,10 +6,20 @@ from typing import Any
 
 import pytest
 
+from chain.indexer.records import Terms
 from chain.suite import Suite
-from cli.pool.config import contradictions, costs, costs_text, load_terms, missing_model, warnings, world_problems
+from cli.pool.config import (
+    contradictions,
+    costs,
+    costs_text,
+    judging,
+    load_terms,
+    missing_model,
+    warnings,
+    world_problems,
+)
 from localnet.plan import BUDGET, pool_config, pool_terms
-from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter
+from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter, WorkConfig
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import EvidenceConfig
 from tests.cli import pool_files
@@ -23,7 +33,6 @@ TERMS = pool_terms(CONFIG)
 @pytest.mark.parametrize(
     ("terms", "budget", "words"),
     [
-        ({"maxUnits": 8191}, BUDGET, "a file can have 8192 output tokens, `max_units` takes 8191"),
         ({"minStake": TOKEN, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
         ({"maxLag": 3}, BUDGET, "training uses files 4 steps old, `max_lag` takes 3"),
         ({}, TOKEN // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
@@ -32,6 +41,70 @@ TERMS = pool_terms(CONFIG)
 def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], budget: int, words: str) -> None:
     found = contradictions(CONFIG, replace(TERMS, **terms), budget)
     assert [one for one in found if words in one.what and one.hint]
+
+
+def test_files_larger_than_contracts_buckets_or_scorers_take_are_named() -> None:
+    def named(**changes: int) -> list[str]:
+        config = CONFIG.model_copy(update={"work": CONFIG.work.model_copy(update=changes)})
+        return [str(one) for one in contradictions(config, replace(TERMS, maxUnits=1), 10**12 * BUDGET)]
+
+    assert "a file can have 16777216 output tokens" in "".join(named(problems_per_file=128, max_new_tokens=16384))
+    assert "answers can have 65537 tokens" in "".join(named(max_new_tokens=65537))
+    assert "bytes, a bucket takes 5368709120" in "".join(named(problems_per_file=4096, max_new_tokens=65536))
+    assert not any("answers can" in line or "bytes" in line for line in named(max_new_tokens=32768))
+
+
+def shaped(layers: int, width: int, heads: int, kv_heads: int, hidden: int) -> dict[str, Any]:
+    """A config.json as Qwen2.5 and Qwen3 have it."""
+    return {
+        "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads, "intermediate_size": hidden,
+        "num_key_value_heads": kv_heads, "head_dim": width // heads, "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+    }  # fmt: skip
+
+
+HALF, SEVEN, THIRTY_TWO = shaped(24, 896, 14, 2, 4864), shaped(28, 3584, 28, 4, 18944), shaped(64, 5120, 40, 8, 27648)
+
+
+@pytest.mark.parametrize(
+    ("model", "answer", "rows", "rate", "speed", "refused"),
+    [
+        (HALF, 512, 128, 65536, 0.0, ()),
+        (HALF, 512, 128, 65536, 0.01, ("commit_window", "jury_commit_window")),
+        (SEVEN, 8192, 128, 65536, 0.0, ()),
+        (SEVEN, 8192, 128, 65536, 40.0, ("commit_window",)),
+        (THIRTY_TWO, 32768, 128, 65536, 0.0, ("commit_window", "jury_commit_window")),
+        (THIRTY_TWO, 32768, 128, 4096, 400.0, ()),
+        (HALF, 32768, 128, 65536, 0.0, ()),
+        (HALF, 32768, 128, 65536, 40.0, ("commit_window",)),
+        (HALF, 32768, 128, 16384, 40.0, ()),
+    ],
+)
+def test_a_pool_that_no_validator_of_the_stated_speed_can_judge_is_refused_by_name(
+    model: dict[str, Any], answer: int, rows: int, rate: int, speed: float, refused: tuple[str, ...]
+) -> None:
+    work = WorkConfig(problems_per_file=rows // 8, samples_per_problem=8, max_new_tokens=answer)
+    update = {"work": work, "model": CONFIG.model.model_copy(update={"dtype": "bfloat16"})}
+    config = CONFIG.model_copy(update=update)
+    terms = replace(load_terms(Path("base-sepolia"), bytes(32), work.units), auditRate=rate)
+    line, problems = judging(config, terms, model, speed)
+    assert "rows of a lane" in line
+    assert [f"of `{name}`" in one.what for name, one in zip(refused, problems, strict=True)] == [True] * len(refused)
+    for one in problems:  # what the hint says is enough
+        name, least = one.hint.split("`")[1], int(one.hint.split(" to ")[1].split(",")[0])
+        windows = {"commit_window": "commitWindow", "jury_commit_window": "juryCommitWindow"}
+        eased = Terms.of(vars(terms) | {windows[name]: least})
+        assert f"of `{name}`" not in "".join(two.what for two in judging(config, eased, model, speed)[1])
+        if "audit_rate" in one.hint:
+            eased = replace(terms, auditRate=int(one.hint.split("`audit_rate` to ")[1].split(",")[0]))
+            assert f"of `{name}`" not in "".join(two.what for two in judging(config, eased, model, speed)[1])
+
+
+def test_the_context_holds_prompt_and_answer_and_a_model_that_is_not_here_is_not_priced() -> None:
+    long = CONFIG.model_copy(update={"work": WorkConfig(max_new_tokens=40960)})
+    assert "40960 positions" in judging(long, TERMS, HALF)[1][0].what
+    assert judging(CONFIG, TERMS, None) == ("not priced: the model's config.json is not on this machine", [])
+    assert judging(CONFIG, TERMS, {}) == ("not priced: the model's config.json does not give its sizes", [])
 
 
 SLOW = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": 0.25})
@@ -125,7 +198,7 @@ def test_the_command_needs_neither_chain_nor_key(tmp_path: Path) -> None:
     done = muster.run(*order, "1", "--json", timeout=300.0)
     assert done.code == 1
     assert "the budget is 1 tokens" in done.json["problems"][0]
-    assert load_terms(terms, PoolConfig.load(config).digest).maxUnits == 4096
+    assert load_terms(terms, bytes(32), PoolConfig.load(config).work.units).maxUnits == 4096
 
 
 def test_a_slow_pool_is_refused_in_one_line_but_none_that_is_quick_or_left_or_could_not_be_looked_at(

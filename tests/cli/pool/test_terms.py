@@ -19,7 +19,6 @@ fee = "0.05"
 jury_fee = "0.5"
 min_stake = "100"
 leverage = 4
-max_units = 65536
 committee = 3
 jury = 5
 appeal_jury = 0
@@ -40,20 +39,20 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_amounts_become_base_units_and_defaults_hold(tmp_path: Path) -> None:
-    terms = load_terms(written(tmp_path, GOOD), b"\x11" * 32)
+    terms = load_terms(written(tmp_path, GOOD), b"\x11" * 32, 65536)
     assert (terms.rate, terms.fee, terms.juryFee, terms.minStake) == (1000, 50_000_000, 500_000_000, 100 * 10**9)
     assert (terms.jury, terms.appealJury, terms.challengeWindow) == (5, 0, 120)
     assert terms.auditRate == 65536
     assert terms.inviteOnly is False
     assert terms.configHash == b"\x11" * 32
     config = pool_config(7, 30)
-    local = load_terms(Path("local"), config.digest)
+    local = load_terms(Path("local"), config.digest, config.work.units)
     assert pool_terms(config) == replace(local, drawBlocks=64), "the demo pays and waits as a local pool does"
     assert local.drawBlocks <= 3 * NetworkConfig.load("local").suite.epoch_blocks
     assert pool_terms(config).drawBlocks <= 3 * EPOCH_BLOCKS
     for name in ("none.toml", "mainnet"):
         with pytest.raises(ConfigError, match=f"cannot read {name}"):
-            load_terms(Path(name), bytes(32))
+            load_terms(Path(name), bytes(32), 1)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_amounts_become_base_units_and_defaults_hold(tmp_path: Path) -> None:
 )
 def test_a_wrong_field_is_named(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        load_terms(written(tmp_path, GOOD.replace(old, new)), bytes(32))
+        load_terms(written(tmp_path, GOOD.replace(old, new)), bytes(32), 1)
 
 
 @pytest.mark.parametrize("network", sorted(path.stem for path in FOLDER.glob("*.toml")))
@@ -79,7 +78,7 @@ def test_each_networks_contracts_take_the_terms_that_come_with_it(network: str, 
     config = NetworkConfig.load(network).model_copy(update={"chain_id": CHAIN_ID})
     client = anvil.client(anvil.account())
     params = Params(client, deploy.deploy(client, config, tmp_path))
-    locked = params.check_terms(load_terms(Path(network), bytes(32)).as_tuple())
+    locked = params.check_terms(load_terms(Path(network), bytes(32), 1 << 16).as_tuple())
     assert 0 < locked <= config.suite.unbonding
     suite = config.suite
     assert suite.timelock_delay > 4 * suite.epoch_blocks * suite.block_seconds, "a seat can unbond before a proposal"

@@ -35,6 +35,9 @@ RIGHT = [
     (r"\boxed{3}", r"\boxed{3.0}"),
     ("5", "**Answer: 5**"),
     ("B", r"\boxed{\textbf{(B)}\ 12}"),
+    ("5", r"\boxed{5\ }"),
+    (r"\cos 60^\circ", r"\boxed{1/2}"),
+    ("1", r"\boxed{\sin(30°) + \cos 60^{\circ}}"),
 ]
 WRONG = [
     ("12", r"\boxed{12} or \boxed{13}"),
@@ -49,6 +52,7 @@ WRONG = [
     (r"\{10^{-19}, 1\}", r"\boxed{\{0.0, 1\}}"),
     (r"\pi \cdot 10^{-20}", r"\boxed{\sqrt{2} \cdot 10^{-20}}"),
     ("0.0000001", r"\boxed{0.0000002}"),
+    (r"\cos 60^\circ", r"\boxed{\cos 60}"),
 ]
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,38 @@ for vocabulary, temperature in ((1, 1.0), (7, 0.3), (265, 0.7), (3000, 1.0), (90
     forced[2, 5] = float("nan")
     assert np.isfinite(cuda.race(forced, words, places, temperatures)[1].cpu().numpy()[[0, 2]]).tolist() == [False] * 2
 """
+# Interpreted, a row takes some hundredths of a second: every processor takes its share of them.
+ROWS = """
+import sys
+import numpy as np, torch
+from triton.runtime import interpreter
+from protocol.sampling import cuda, noise
+patch, patched = interpreter._patch_lang, set()
+def once(fn):  # instead of at every call of an inner function
+    if fn.__module__ not in patched:
+        patched.add(fn.__module__)
+        once.kept = patch(fn)
+    return interpreter._LangPatchScope()
+interpreter._patch_lang = once
+share, of, total = map(int, sys.argv[1:])
+source = np.random.default_rng(share)
+sizes = (500, 64, 60), (2000, 256, 25), (9000, 2048, 10), (32000, 4096, 4), (152064, 32768, 1)  # the last: a hundredth
+for vocabulary, blocks, part in sizes:
+    cuda.BLOCKS, left = blocks, -(-total * part // (100 * of))
+    while left:
+        rows = min(left, 64)
+        left -= rows
+        logits = (source.standard_normal((rows, vocabulary)) * source.uniform(0.5, 8)).astype(np.float32)
+        keys = [tuple(int(word) for word in source.integers(0, 2**64, 3, dtype=np.uint64)) for _ in range(rows)]
+        places = [int(place) for place in source.integers(0, 2**63, rows)]
+        heats = source.uniform(0.3, 1.5, rows)
+        given = cuda.signed_words(keys), torch.tensor(places), torch.from_numpy(heats)
+        tokens, logprobs = cuda.race(torch.from_numpy(logits), *given)
+        for row in range(rows):
+            right = noise.choose(logits[row : row + 1], keys[row : row + 1], places[row : row + 1], float(heats[row]))
+            assert tokens[row] == right.tokens[0], (vocabulary, keys[row], places[row], heats[row])
+            assert abs(logprobs[row] - right.logprobs[0]) < 1e-5
+"""
 # The first pass may be wrong by a thousandth; a GPU's approximate logarithm takes a two-hundredth of that.
 ERRORS = """
 import numpy as np, torch, triton
@@ -72,24 +105,53 @@ from triton.compiler import ASTSource
 from protocol.sampling import cuda
 kinds = dict.fromkeys(("logits", "best", "top", "total"), "*fp32")
 kinds |= dict.fromkeys(("keys", "positions", "tokens"), "*i64")
-kinds |= dict.fromkeys(("temperatures", "logprobs"), "*fp64")
-for kernel, constants in ((cuda._sieve, {"BLOCKS": 128}), (cuda._race, {"BLOCKS": 128, "PARTS": 256, "FORCE": True})):
+kinds |= dict.fromkeys(("temperatures", "logprobs", "scores"), "*fp64")
+race = {"BLOCKS": 128, "PARTS": 256}
+races = [(cuda._race, race | {"FORCE": forced}) for forced in (True, False)]
+kernels = [(cuda._sieve, {"BLOCKS": 128}), (cuda._score, {}), *races]
+for kernel, constants in kernels:
     signature = {name: kinds.get(name, "constexpr" if name in constants else "i32") for name in kernel.arg_names}
     source = ASTSource(kernel, signature, constexprs={(kernel.arg_names.index(n),): v for n, v in constants.items()})
     assert triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32)).asm["cubin"]
 """
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is missing (make peers)")
+PEER = Path(__file__).parents[3] / "build" / "peers-triton"
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None and not PEER.is_dir(), reason="Triton is missing (make peers)"
+)
 
 
 def run(case: str, *arguments: str, **environment: str) -> None:
     command = [sys.executable, "-c", case, *arguments]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(PEER), *sys.path])} | environment
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def run_rows(count: int, shares: int) -> None:
+    with ThreadPoolExecutor(shares) as pool:
+        every = [
+            pool.submit(run, ROWS, str(share), str(shares), str(count), TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
+            for share in range(shares)
+        ]
+    for one in every:
+        one.result()
 
 
 @needs_triton
 def test_in_the_interpreter() -> None:
     run(CASE, "cpu", "1024", TRITON_INTERPRET="1")
+
+
+@needs_triton
+def test_a_sample_of_random_rows_is_chosen_as_numpy_does() -> None:
+    run_rows(100, 1)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+def test_a_hundred_thousand_random_rows_are_chosen_as_numpy_does() -> None:
+    run_rows(100_000, os.cpu_count() or 1)
 
 
 @needs_triton
