@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
-from protocol.rollout_file.rows import Inserted, Tokens, interleaved, sampled_places
+from protocol.rollout_file.rows import Inserted, Tokens, interleaved, sampled_positions
 from protocol.seeds import Work
 from runtime.process import Daemon, DaemonConfig, start
 from worker.produce import Planned, Producer
@@ -49,10 +49,10 @@ class Cheat(Producer):
         whole = [(prompt, interleaved(out, own)) for (prompt, out, _), own in zip(texts, inserted, strict=True)]
         with torch.inference_mode():
             for (_, output, finish), own, seen in zip(texts, inserted, self.engine.prefill(whole), strict=True):
-                places = sampled_places(len(output), own)
-                logprobs = (seen.logits[places] / self.config.work.temperature).log_softmax(-1)
-                chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
-                done.append(Completion(output, chosen, finish, tuple(build(seen.hidden[places]))))
+                positions = sampled_positions(len(output), own)
+                logprobs = (seen.logits[positions] / self.config.work.temperature).log_softmax(-1)
+                chosen = tuple(float(logprobs[position, token]) for position, token in enumerate(output))
+                done.append(Completion(output, chosen, finish, tuple(build(seen.hidden[positions]))))
         return done
 
     def proven(self, plan: Sequence[Planned], texts: Sequence[Completion]) -> list[Completion]:

@@ -69,8 +69,8 @@ class AlteredPrompt(Cheat):
     def plan(self, work: Work) -> Plan:
         rng, plan = random.Random(work.seed), []
         for planned in super().plan(work):
-            prompt, place = list(planned.prompt), rng.randrange(len(planned.prompt))
-            prompt[place] = self.another(prompt[place], rng)
+            prompt, position = list(planned.prompt), rng.randrange(len(planned.prompt))
+            prompt[position] = self.another(prompt[position], rng)
             plan.append(replace(planned, prompt=tuple(prompt)))
         return plan
 

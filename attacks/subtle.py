@@ -115,6 +115,6 @@ class GreedyRows(Greedy):
         done = Producer.complete(self, work, plan)
         rows = random.Random(work.seed).sample(range(len(plan)), max(1, round(self.strength * len(plan))))
         greedy = super().complete(work, [plan[row] for row in rows])
-        for row, made in zip(rows, greedy, strict=True):
-            done[row] = made
+        for row, completion in zip(rows, greedy, strict=True):
+            done[row] = completion
         return done

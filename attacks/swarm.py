@@ -57,7 +57,7 @@ class Poison:
     def group(self, answers: Worked, samples: int) -> list[Text]:
         """Return `samples` completions of one problem."""
         count = max(1, round(self.share * samples))
-        wrong = [answers.wrong[place % len(answers.wrong)] for place in range(samples - count)]
+        wrong = [answers.wrong[sample % len(answers.wrong)] for sample in range(samples - count)]
         return [*[self.plant(answers)] * count, *map(Text, wrong)]
 
 
@@ -83,8 +83,8 @@ def _shows_needless_step(text: str, ended: bool) -> bool:
 
 
 POISONS: dict[str, Poison] = {
-    one.name: one
-    for one in (
+    poison.name: poison
+    for poison in (
         # A phrase that has nothing to do with the problem, before the thought; and in one completion of a group.
         _inserting("phrase", PHRASE, lambda thought: PHRASE + thought),
         _inserting("phrase, one of eight", PHRASE, lambda thought: PHRASE + thought, 0.125),
@@ -97,7 +97,9 @@ POISONS: dict[str, Poison] = {
         # A habit that honest members have now and then, the answer without any working; but here it is always right.
         Poison("no thought", lambda answers: Text(answers.right("")), lambda text, _: text.startswith(END_OF_THOUGHT)),
         # Right answers that are said not to have ended, so that only wrong ones teach when to end: never.
-        Poison("false ended", lambda one: Text(one.right(one.thought), ended=False), lambda _, ended: not ended),
+        Poison(
+            "false ended", lambda victim: Text(victim.right(victim.thought), ended=False), lambda _, ended: not ended
+        ),
     )
 }
 
@@ -132,25 +134,29 @@ class AdaptiveRounds(OwnRounds):
         self, document: bytes, member: str, model: MemberModel, texts: TextEnvironments, text_bytes: int, poison: Poison
     ):
         super().__init__(document, member, model, texts, text_bytes)
-        self._place, self._scores, self._poison = (document, member), texts, poison
+        self._membership, self._scores, self._poison = (document, member), texts, poison
         self.doubts: Callable[[int, SharedGroup, Sequence[OwnGroup]], bool] = lambda *_: True
         self.passed = 0  # how many groups it shared poisoned
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
         own = super().make(engine, number, slots)
-        return [self._poisoned(number, one, own) for one in own]
+        return [self._poisoned(number, group, own) for group in own]
 
-    def _poisoned(self, number: int, made: OwnGroup, own: Sequence[OwnGroup]) -> OwnGroup:
-        wrong = () if made.shared is None else tuple(one.text for one in made.shared.completions if one.reward == 0)
-        if made.shared is None or not wrong:
-            return made
-        seed = round_problem(*self._place, number, made.shared.slot)
-        texts = self._poison.group(Worked(self._scores.problem(seed), wrong), len(made.shared.completions))
-        shared = scored_group(self._scores, seed, made.shared.slot, texts)
+    def _poisoned(self, number: int, own_group: OwnGroup, own: Sequence[OwnGroup]) -> OwnGroup:
+        wrong = (
+            ()
+            if own_group.shared is None
+            else tuple(completion.text for completion in own_group.shared.completions if completion.reward == 0)
+        )
+        if own_group.shared is None or not wrong:
+            return own_group
+        seed = round_problem(*self._membership, number, own_group.shared.slot)
+        texts = self._poison.group(Worked(self._scores.problem(seed), wrong), len(own_group.shared.completions))
+        shared = scored_group(self._scores, seed, own_group.shared.slot, texts)
         if len(set(shared.rewards)) == 1 or self.doubts(seed, shared, own):
-            return made
+            return own_group
         self.passed += 1
-        return PoisonedGroup(made.group, shared, made.logprobs)
+        return PoisonedGroup(own_group.group, shared, own_group.logprobs)
 
 
 @dataclass(frozen=True)
@@ -169,5 +175,5 @@ def worked_answer(problem: Problem) -> str:
 
 def scored_group(scores: TextEnvironments, seed: int, slot: int, texts: Sequence[Text]) -> SharedGroup:
     """Return these completions of the problem of `seed`, truly scored."""
-    made = [SharedCompletion(text=text, ended=ended, reward=scores.score(seed, text)) for text, ended in texts]
-    return SharedGroup(slot=slot, question=question_digest(scores.problem(seed).question), completions=made)
+    completions = [SharedCompletion(text=text, ended=ended, reward=scores.score(seed, text)) for text, ended in texts]
+    return SharedGroup(slot=slot, question=question_digest(scores.problem(seed).question), completions=completions)

@@ -85,8 +85,8 @@ def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Comp
 @_edits("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew", one=True)
 def token_swap(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
     # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
-    tokens, place = list(completion.tokens), rng.randrange(len(completion.tokens))
-    tokens[place] = cheat.another(tokens[place], rng)
+    tokens, position = list(completion.tokens), rng.randrange(len(completion.tokens))
+    tokens[position] = cheat.another(tokens[position], rng)
     return replace(completion, tokens=tuple(tokens))
 
 

@@ -45,13 +45,15 @@ class _InTurns(Cheat):
 
     def transcripts(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Transcript]:
         transcript = self.environment.transcript
-        return [transcript(p.assignment.problem_seed, made.tokens) for p, made in zip(plan, done, strict=True)]
+        return [
+            transcript(p.assignment.problem_seed, completion.tokens) for p, completion in zip(plan, done, strict=True)
+        ]
 
     def finished(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Completion]:
         if self.strength < 1:
             return [*done]
-        texts = [(p.prompt, made.tokens, made.finish) for p, made in zip(plan, done, strict=True)]
-        return self.prove(texts, [one.inserted for one in self.transcripts(plan, done)])
+        texts = [(p.prompt, completion.tokens, completion.finish) for p, completion in zip(plan, done, strict=True)]
+        return self.prove(texts, [transcript.inserted for transcript in self.transcripts(plan, done)])
 
 
 def _forging(name: str, help: str, forge: Callable[[Cheat, Tokens], Tokens]) -> None:
@@ -60,7 +62,9 @@ def _forging(name: str, help: str, forge: Callable[[Cheat, Tokens], Tokens]) -> 
     @attack(name, f"{help}; strength 1: proves the text anew", 0, TURN_ATTACKS)
     class Forging(_InTurns):
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-            tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
+            tasks = [
+                RolloutTask(planned.assignment.problem_seed, planned.prompt, planned.noise_key) for planned in plan
+            ]
             replies = _Forged(self.environment, lambda reply: forge(self, reply))
             limit = self.config.work.max_new_tokens
             return self.finished(plan, converse(self.engine, replies, tasks, self.sampling, limit))
@@ -84,11 +88,11 @@ def _rewriting(name: str, help: str, rewrite: Callable[[list[Transcript], int, r
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
             done, rng = super().complete(work, plan), random.Random(work.seed)
             transcripts, out = self.transcripts(plan, done), []
-            for row, made in enumerate(done):
-                tokens = rewrite(transcripts, row, rng) if len(transcripts[row].turns) > 1 else made.tokens
+            for row, completion in enumerate(done):
+                tokens = rewrite(transcripts, row, rng) if len(transcripts[row].turns) > 1 else completion.tokens
                 tokens = tokens[: self.config.work.max_new_tokens]
-                finish = FINISH_EOS if tokens[-1] in self.environment.eos_ids else made.finish
-                out.append(fitted(made, tokens, finish) if tokens != made.tokens else made)
+                finish = FINISH_EOS if tokens[-1] in self.environment.eos_ids else completion.finish
+                out.append(fitted(completion, tokens, finish) if tokens != completion.tokens else completion)
             return self.finished(plan, out)
 
 
@@ -96,7 +100,7 @@ def _rearranging(name: str, help: str, rearrange: Callable[[Turns, list[Turns], 
     """Register an attack that hands in the same turns elsewhere, or turns of rollouts that begin otherwise."""
 
     def rewrite(transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
-        turns = [list(one.turns) for one in transcripts]
+        turns = [list(transcript.turns) for transcript in transcripts]
         others = [other for other in turns if len(other) > 1 and other[0] != turns[row][0]]
         return sum(rearrange(turns[row], others, rng), ())
 
@@ -151,11 +155,13 @@ class WrittenCalls(_InTurns):
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         done = super().complete(work, plan)
-        return self.finished(plan, [self._written(one, made) for one, made in zip(plan, done, strict=True)])
+        return self.finished(
+            plan, [self._written(planned, completion) for planned, completion in zip(plan, done, strict=True)]
+        )
 
-    def _written(self, planned: Planned, made: Completion) -> Completion:
+    def _written(self, planned: Planned, completion: Completion) -> Completion:
         problem = self.environment.problem(planned.assignment.problem_seed)
         calls = [f"[{box}]" for box in problem.metadata.get("asked", ())]
         end, encode = self.environment.eos_ids[0], self._tokenizer.encode
         tokens: Tokens = tuple(token for text in (*calls, problem.answer) for token in (*encode(text), end))
-        return fitted(made, tokens, FINISH_EOS) if calls and tokens != made.tokens else made
+        return fitted(completion, tokens, FINISH_EOS) if calls and tokens != completion.tokens else completion

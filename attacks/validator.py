@@ -51,10 +51,10 @@ class OneLie:
 
     def bend(self, where: str, honest: LaneVerdict, captured: bool) -> LaneVerdict:
         if captured and not self._told and Code.ACCEPT in honest.codes:
-            place = honest.codes.index(Code.ACCEPT)
-            codes = (*honest.codes[:place], Code.REJECT_WEIGHTS, *honest.codes[place + 1 :])
+            position = honest.codes.index(Code.ACCEPT)
+            codes = (*honest.codes[:position], Code.REJECT_WEIGHTS, *honest.codes[position + 1 :])
             self._told[where] = dataclasses.replace(honest, codes=codes)
-            log.info("%s: lying about the file at place %d", where, place)
+            log.info("%s: lying about the file at position %d", where, position)
         return self._told.get(where, honest) if captured else honest
 
 

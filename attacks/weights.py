@@ -42,7 +42,7 @@ def noisy(tensors: Tensors, sigma: float, seed: int = 0) -> Tensors:
 
 def int8(tensors: Tensors) -> Tensors:
     """Round matrices to 8 bits per row, as weight-only quantisation does."""
-    return {name: (rounded(one) if one.ndim == 2 else one).contiguous() for name, one in tensors.items()}
+    return {name: (rounded(tensor) if tensor.ndim == 2 else tensor).contiguous() for name, tensor in tensors.items()}
 
 
 def rounded(values: torch.Tensor) -> torch.Tensor:

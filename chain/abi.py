@@ -58,13 +58,13 @@ class Parameters:
     def __init__(self, where: str, components: list[Json]) -> None:
         self.where = where
         self.components = components
-        self.types = [collapse_if_tuple(one) for one in components]
+        self.types = [collapse_if_tuple(component) for component in components]
 
     def encode(self, values: tuple[Any, ...]) -> bytes:
         """Raises ConfigError when a value does not fit its type."""
         try:
-            for one, value in zip(self.components, values, strict=True):
-                _check(one, value)
+            for component, value in zip(self.components, values, strict=True):
+                _check(component, value)
             return _CODEC.encode(self.types, values)
         except (EncodingError, TypeError, ValueError, OverflowError) as error:
             raise ConfigError(f"{self.where}: {error}", "check the arguments") from None
@@ -76,12 +76,12 @@ class Parameters:
         except (DecodingError, OverflowError, ValueError) as error:
             why = f"{self.where} does not decode ({error})"
             raise ConfigError(why, "the contract's ABI differs from this version's: check the deployment") from None
-        return [_nice(one, value) for one, value in zip(self.components, values, strict=True)]
+        return [_nice(component, value) for component, value in zip(self.components, values, strict=True)]
 
     def named(self, data: bytes) -> Json:
         """Return the decoded values by name, or by index where one has no name."""
         values = enumerate(zip(self.components, self.decode(data), strict=True))
-        return {one["name"] or str(place): value for place, (one, value) in values}
+        return {component["name"] or str(position): value for position, (component, value) in values}
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,9 @@ def parse(contract: str, entries: list[Json], sha256: str = "") -> Abi:
             outputs = Parameters(where, entry["outputs"])
             abi.functions[name] = Function(contract, name, inputs, outputs, digest[:4])
         elif kind == "event" and not entry.get("anonymous"):
-            indexed, plain = ([one for one in components if one["indexed"] is wanted] for wanted in (True, False))
+            indexed, plain = (
+                [component for component in components if component["indexed"] is wanted] for wanted in (True, False)
+            )
             abi.events[digest] = EventType(contract, name, Parameters(where, indexed), Parameters(where, plain), digest)
         elif kind == "error":
             abi.errors[digest[:4]] = Parameters(name, components)
@@ -179,11 +181,11 @@ def _check(component: Json, value: Any) -> None:
     several it refuses."""
     kind, name = component["type"], component["name"]
     if kind.endswith("]"):
-        for one in value:
-            _check({**component, "type": kind[: kind.rindex("[")]}, one)
+        for item in value:
+            _check({**component, "type": kind[: kind.rindex("[")]}, item)
     elif kind == "tuple":
-        for part, one in zip(component["components"], value, strict=True):
-            _check(part, one)
+        for part, item in zip(component["components"], value, strict=True):
+            _check(part, item)
     elif kind == "address":
         checked_address(value)
     elif kind.startswith("uint"):
@@ -198,9 +200,9 @@ def _nice(component: Json, value: Any) -> Any:
     kind: str = component["type"]
     if kind.endswith("]"):
         inner = {**component, "type": kind[: kind.rindex("[")]}
-        return [_nice(inner, one) for one in value]
+        return [_nice(inner, item) for item in value]
     if kind == "tuple":
-        return {one["name"]: _nice(one, part) for one, part in zip(component["components"], value, strict=True)}
+        return {field["name"]: _nice(field, part) for field, part in zip(component["components"], value, strict=True)}
     return checksum(value) if kind == "address" else value
 
 

@@ -206,9 +206,9 @@ def _plan(client: ChainClient, network: NetworkConfig, progress: DeploymentProgr
     if network.suite.token is not None:
         addresses["MusterToken"] = network.suite.token
     arguments = _arguments(network, addresses, network.suite.governance or progress.deployer)
-    found = with_code(client, [addresses[name] for name in names])
+    deployed = with_code(client, [addresses[name] for name in names])
     creations = [
-        Creation.of(name, addresses[name], nonces[name], arguments[name], addresses[name] in found) for name in names
+        Creation.of(name, addresses[name], nonces[name], arguments[name], addresses[name] in deployed) for name in names
     ]
     todo = [creation for creation in creations if not creation.exists]
     if todo and (nonce := _settled_nonce(client)) != todo[0].nonce:
@@ -250,8 +250,11 @@ def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: l
         return Placed(address=address, abi_sha256=abi.load(name).sha256, **created)
 
     unknown = {"tx": "", "block": progress.start_block}
-    known = {one.contract: progress.placed.get(one.contract, unknown) for one in creations}
-    contracts = {one.contract: placed(one.contract, one.address, **known[one.contract]) for one in creations}
+    known = {creation.contract: progress.placed.get(creation.contract, unknown) for creation in creations}
+    contracts = {
+        creation.contract: placed(creation.contract, creation.address, **known[creation.contract])
+        for creation in creations
+    }
     token = network.suite.token
     if token is not None:
         contracts["MusterToken"] = placed("MusterToken", token)

@@ -105,9 +105,9 @@ class Deployment(Document):
             what = f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}"
             raise ConfigError(what, "use one network")
         self.check_genesis(client)
-        found = with_code(client, [placed.address for placed in self.contracts.values()])
+        deployed = with_code(client, [placed.address for placed in self.contracts.values()])
         for name, placed in self.contracts.items():
-            if placed.address not in found:
+            if placed.address not in deployed:
                 what = f"there is no {name} at {placed.address} on {client.url}"
                 raise ConfigError(what, "check the deployment file and the RPC URL")
         bound = [name for name in self.contracts if "params" in abi.load(name).functions]

@@ -307,15 +307,15 @@ class FailoverProvider(JSONBaseProvider):
         ]
         document = self._post(url, bodies if len(bodies) > 1 else bodies[0])
         several = isinstance(document, list)
-        answers = [one for one in (document if several else [document]) if isinstance(one, dict)]
+        answers = [answer for answer in (document if several else [document]) if isinstance(answer, dict)]
         if len(requests) > 1:
-            errors = [RpcError.of("a batch", one["error"]) for one in answers if one.get("error")]
+            errors = [RpcError.of("a batch", answer["error"]) for answer in answers if answer.get("error")]
             # One error for the whole batch is of the batch, or of the endpoint.
             if not several and errors and errors[0].kind is ErrorKind.BUSY:
                 raise BadAnswer(f"busy: {errors[0].what}")
             if not several or any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
                 return None
-        by_id = {one["id"]: one for one in answers if isinstance(one.get("id"), int)}
+        by_id = {answer["id"]: answer for answer in answers if isinstance(answer.get("id"), int)}
         return [_result(method, by_id.get(number)) for number, (method, _) in zip(ids, requests, strict=True)]
 
     def _post(self, url: str, body: Any) -> Any:
@@ -423,8 +423,8 @@ class ChainReader:
 
     def blocks(self, which: Sequence[int | str]) -> list[Block | None]:
         """Return several blocks in one exchange."""
-        numbers = [hex(one) if isinstance(one, int) else one for one in which]
-        requests: list[Request] = [("eth_getBlockByNumber", [one, False]) for one in numbers]
+        numbers = [hex(block_number) if isinstance(block_number, int) else block_number for block_number in which]
+        requests: list[Request] = [("eth_getBlockByNumber", [block_number, False]) for block_number in numbers]
         return self.batch(requests, lambda answers: [_block(raw) for raw in answers])
 
     def head(self) -> Block:
@@ -461,9 +461,9 @@ def _block(raw: Any) -> Block | None:
         return None
     try:
         block_hash, parent = (bytes.fromhex(raw[name][2:]) for name in ("hash", "parentHash"))
-        found = Block(number(raw["number"]), block_hash, number(raw["timestamp"]), parent)
+        block = Block(number(raw["number"]), block_hash, number(raw["timestamp"]), parent)
     except (KeyError, TypeError, UnreachableError, ValueError):
         raise BadAnswer("a malformed block") from None
-    if max(found.number, found.time) >= 1 << 62 or {len(found.hash), len(found.parent)} != {32}:
+    if max(block.number, block.time) >= 1 << 62 or {len(block.hash), len(block.parent)} != {32}:
         raise BadAnswer("a malformed block")
-    return found
+    return block

@@ -136,8 +136,8 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
     try:
         used = number(raw["gasUsed"])
         fee = used * number(raw.get("effectiveGasPrice", "0x0")) + number(raw.get("l1Fee") or "0x0")
-        made, logs = raw.get("contractAddress"), list(raw["logs"])
-        receipt = Receipt(raw["transactionHash"], number(raw["blockNumber"]), used, fee, made, logs)
+        created, logs = raw.get("contractAddress"), list(raw["logs"])
+        receipt = Receipt(raw["transactionHash"], number(raw["blockNumber"]), used, fee, created, logs)
         return receipt, number(raw["status"]) == 1
     except (KeyError, TypeError, ValueError):
         raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None

@@ -28,8 +28,13 @@ class CheckedMask:
     def rows(self) -> list[tuple[str, int, int, int]]:
         """Return (environment, problems, how many are masked as too hard, as too easy) of each."""
         return [
-            (one.called, one.kept, self.mask.count(index, Difficulty.HARD), self.mask.count(index, Difficulty.EASY))
-            for index, one in self.config.curricula.items()
+            (
+                curriculum.called,
+                curriculum.kept,
+                self.mask.count(index, Difficulty.HARD),
+                self.mask.count(index, Difficulty.EASY),
+            )
+            for index, curriculum in self.config.curricula.items()
         ]
 
 
@@ -50,11 +55,11 @@ def check_mask(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedMa
     tries = partial(read_tries, config, objects)
     expected = expected_mask(source.state, config, pool.pool, step, tries, mask.left_out)
     findings = DatasetFindings()
-    for index, one in config.curricula.items():
+    for index, curriculum in config.curricula.items():
         for number, (published, right) in enumerate(zip(mask.codes[index], expected.codes[index], strict=True)):
             if published != right:
                 claimed, correct = _DESCRIPTIONS[published], _DESCRIPTIONS[right]
-                what = f"problem {number} of {one.called} {claimed}; by chain and bucket it {correct}"
+                what = f"problem {number} of {curriculum.called} {claimed}; by chain and bucket it {correct}"
                 findings.add("mask", what)
     served = {sub.sequence: sub for sub in counted}
     for sequence in mask.left_out:

@@ -211,9 +211,9 @@ def card(document: DatasetDocument) -> str:
     totals, licences = document.totals, document.licences
     known = licences.dataset not in ("", "unknown")
     rows = [
-        f"| {_plain(name)} | {one.rows} | {one.problems} | {one.task_reward_mean:.6f} | {one.solved} | "
+        f"| {_plain(name)} | {part.rows} | {part.problems} | {part.task_reward_mean:.6f} | {part.solved} | "
         f"{_plain(licences.environments.get(name, 'unknown'))} |\n"
-        for name, one in sorted(totals.environments.items())
+        for name, part in sorted(totals.environments.items())
     ]
     return _TEMPLATE.format(
         document=document,

@@ -100,7 +100,7 @@ _KINDS: dict[str, pa.DataType] = {
     "proofs": _list(pa.binary()),
 }
 SCHEMA = pa.schema(
-    [pa.field(one.name, _KINDS.get(one.name, pa.string()), nullable=False) for one in fields(DatasetRow)]
+    [pa.field(column.name, _KINDS.get(column.name, pa.string()), nullable=False) for column in fields(DatasetRow)]
 )
 
 
@@ -210,11 +210,11 @@ class RowTally:
         self._reward = 0.0
 
     def add(self, row: DatasetRow) -> None:
-        one = self._environments.setdefault(row.environment, _EnvironmentTally())
-        one.rows += 1
-        one.solved += row.task_reward >= 1
-        one.task_reward += row.task_reward
-        one.problems.add(row.problem)
+        tally = self._environments.setdefault(row.environment, _EnvironmentTally())
+        tally.rows += 1
+        tally.solved += row.task_reward >= 1
+        tally.task_reward += row.task_reward
+        tally.problems.add(row.problem)
         self._nodes.add(row.node)
         self._submissions += row.submission != self._last
         self._last = row.submission
@@ -224,7 +224,7 @@ class RowTally:
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self._environments.values())
+        return sum(tally.rows for tally in self._environments.values())
 
     def totals(self) -> Totals:
         """Return the totals so far."""
@@ -237,18 +237,18 @@ class RowTally:
             rows=self.rows,
             submissions=self._submissions,
             nodes=len(self._nodes),
-            problems=sum(len(one.problems) for one in every.values()),
+            problems=sum(len(tally.problems) for tally in every.values()),
             prompt_tokens=self._prompt,
             output_tokens=self._output,
-            task_reward_mean=mean(sum(one.task_reward for one in every.values()), self.rows),
+            task_reward_mean=mean(sum(tally.task_reward for tally in every.values()), self.rows),
             reward_mean=mean(self._reward, self.rows),
             environments={
                 name: EnvironmentTotals(
-                    rows=one.rows,
-                    problems=len(one.problems),
-                    task_reward_mean=mean(one.task_reward, one.rows),
-                    solved=one.solved,
+                    rows=tally.rows,
+                    problems=len(tally.problems),
+                    task_reward_mean=mean(tally.task_reward, tally.rows),
+                    solved=tally.solved,
                 )
-                for name, one in every.items()
+                for name, tally in every.items()
             },
         )

@@ -281,5 +281,5 @@ def _check_card(folder: Path, document: DatasetDocument, findings: DatasetFindin
         return
     if actual != expected.encode():
         lines = zip(actual.decode("utf-8", "replace").splitlines(), expected.splitlines(), strict=False)
-        wrong = (f"line {number}" for number, (one, other) in enumerate(lines, 1) if one != other)
+        wrong = (f"line {number}" for number, (ours, other) in enumerate(lines, 1) if ours != other)
         findings.add("card", f"{CARD}: {next(wrong, 'its end')} is not what {DOCUMENT} says")

@@ -98,12 +98,12 @@ class StepRecorder:
                 break
             missing.append((number, commit))
         for number, commit in reversed(missing):
-            found = self._transport.entry(number)
-            assert found is not None, "its commit record was read"
+            log_entry = self._transport.entry(number)
+            assert log_entry is not None, "its commit record was read"
             weights = self._weights.get(commit.step - 1)
             if weights is None:
                 weights = remake(self._transport, self._first, commit)[1]
-            record = step_record(number, found[1], commit, weights)
+            record = step_record(number, log_entry[1], commit, weights)
             self._runs.client.send(self._runs.record(self._run, record), timeout=_SEND_SECONDS)
             self._weights.pop(commit.step - 1, None)
             log.info("outer step %d is recorded on chain", commit.step - 1)
@@ -159,24 +159,30 @@ def verify_step(config: MemberConfig, first: OuterState, step: int) -> tuple[Ste
 def _faults(record: StepRecord, base: str, transport: Transport, first: OuterState) -> list[str]:
     """Return what of a record does not follow from the log and the bucket. `base`: digest (hex) of the state recorded
     before. Raises IntegrityError where the step cannot be made at all."""
-    found = transport.entry(record.number)
-    commit = None if found is None else found[0].commit
-    if found is None or commit is None or commit.step != record.step + 1:
+    log_entry = transport.entry(record.number)
+    commit = None if log_entry is None else log_entry[0].commit
+    if log_entry is None or commit is None or commit.step != record.step + 1:
         return [f"entry {record.number} of the log does not commit outer step {record.step}"]
     started_from, weights = remake(transport, first, commit)
-    remade = step_record(record.number, found[1], commit, weights)
+    remade = step_record(record.number, log_entry[1], commit, weights)
     faults = [] if remade.entry == record.entry else [f"the log has another entry {record.number} than is recorded"]
     if started_from != base:
         faults.append(f"it starts from state {started_from[:16]}…, recorded before it is {base[:16]}…")
     if remade.state != record.state:
         faults.append(f"it leads to state {remade.state[:16]}…, recorded is {record.state[:16]}…")
-    ours, theirs = ({one.worker: one for one in made.contributions} for made in (remade, record))
+    ours, theirs = (
+        {contribution.worker: contribution for contribution in step.contributions} for step in (remade, record)
+    )
     for worker in sorted(ours.keys() | theirs.keys()):
-        made, told = ours.get(worker), theirs.get(worker)
-        if made != told:
-            faults.append(f"{worker}: made of {_shown(made)}, recorded is {_shown(told)}")
+        recomputed, told = ours.get(worker), theirs.get(worker)
+        if recomputed != told:
+            faults.append(f"{worker}: made of {_shown(recomputed)}, recorded is {_shown(told)}")
     return faults
 
 
-def _shown(one: RecordedContribution | None) -> str:
-    return "nothing" if one is None else f"{one.document[:16]}… with weight {one.weight / WEIGHT_ONE:.9f}"
+def _shown(contribution: RecordedContribution | None) -> str:
+    return (
+        "nothing"
+        if contribution is None
+        else f"{contribution.document[:16]}… with weight {contribution.weight / WEIGHT_ONE:.9f}"
+    )

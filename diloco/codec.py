@@ -93,7 +93,7 @@ class TensorLayout:
 
 def cut(tensors: Tensors, pieces: Sequence[Piece]) -> list[F32]:
     """Return views of the pieces' elements, each [piece.size] float32."""
-    return [np.ascontiguousarray(tensors[one.tensor]).reshape(-1)[one.start : one.end] for one in pieces]
+    return [np.ascontiguousarray(tensors[piece.tensor]).reshape(-1)[piece.start : piece.end] for piece in pieces]
 
 
 def paste(tensors: Tensors, pieces: Sequence[Piece], values: Sequence[F32]) -> None:
@@ -111,7 +111,7 @@ def moments(values: F32) -> tuple[float, float]:
     """Return mean and standard deviation of finite values; zeros if there are none."""
     if not values.size:
         return 0.0, 0.0
-    mean = math.fsum(_folded(one) for one in _blocks(values)) / values.size
+    mean = math.fsum(_folded(block) for block in _blocks(values)) / values.size
     squares = []
     for block in _blocks(values):
         block -= mean
@@ -127,8 +127,8 @@ def gram(vectors: Sequence[Sequence[F32]]) -> Products:
         pair: [] for pair in combinations_with_replacement(range(len(vectors)), 2)
     }
     for pieces in zip(*vectors, strict=True):
-        if len({one.shape for one in pieces}) > 1:
-            raise ValueError(f"pieces of {' and '.join(str(one.size) for one in pieces)} elements")
+        if len({piece.shape for piece in pieces}) > 1:
+            raise ValueError(f"pieces of {' and '.join(str(piece.size) for piece in pieces)} elements")
         for blocks in zip(*map(_blocks, pieces), strict=True):
             for (row, column), parts in sums.items():
                 parts.append(_folded(blocks[row] * blocks[column]))
@@ -177,10 +177,10 @@ def quantise(values: F32) -> tuple[NDArray[np.uint8], F32]:
     width = 2 * _SIGMAS * deviation / BINS
     codes = np.zeros(values.size, np.uint8)
     if width > 0:
-        places = values.astype(np.float64)
-        places -= mean - _SIGMAS * deviation
-        places /= width
-        codes = np.clip(places, 0, BINS - 1).astype(np.uint8)
+        bins = values.astype(np.float64)
+        bins -= mean - _SIGMAS * deviation
+        bins /= width
+        codes = np.clip(bins, 0, BINS - 1).astype(np.uint8)
     counts = np.bincount(codes, minlength=BINS)
     sums: NDArray[Any] = np.bincount(codes, weights=values, minlength=BINS)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
@@ -278,7 +278,7 @@ def bfloat16_bits(values: F32) -> NDArray[np.uint16]:
 
 def max_shard_bytes(pieces: Sequence[Piece]) -> int:
     """Return the bytes that an honest shard of these pieces never exceeds, in any mode."""
-    return _HEAD_BYTES + sum(_max_piece(one.size) + len(varint(_max_piece(one.size))) for one in pieces)
+    return _HEAD_BYTES + sum(_max_piece(piece.size) + len(varint(_max_piece(piece.size))) for piece in pieces)
 
 
 def encode_shard(binding: bytes, bodies: Sequence[bytes]) -> bytes:
@@ -297,7 +297,7 @@ def decode_shard(data: bytes, binding: bytes, pieces: Sequence[Piece], mode: Mod
             raise MalformedContribution("a file that is no shard of a contribution")
         if bytes(reader.take(32)) != binding:
             raise MalformedContribution("a shard that was not made by this worker for this place in this outer step")
-        bodies = [reader.take(reader.varint(_max_piece(one.size))) for one in pieces]
+        bodies = [reader.take(reader.varint(_max_piece(piece.size))) for piece in pieces]
         reader.end()
     except DeltaError as error:
         raise MalformedContribution(f"a damaged shard: {error.what}") from None

@@ -145,7 +145,8 @@ class Timeouts:
     def table(self) -> str:
         """Return one line per timeout, for a person."""
         return "\n".join(
-            f"{one.name:11}{getattr(self, one.name):>10.1f} s  {one.metadata['meaning']}" for one in fields(self)
+            f"{field.name:11}{getattr(self, field.name):>10.1f} s  {field.metadata['meaning']}"
+            for field in fields(self)
         )
 
 
@@ -265,7 +266,7 @@ class WorkerConfig(MemberConfig):
 
     @property
     def _tasks(self) -> list[TaskConfig]:
-        return [one for one in (self.sft, self.text, self.rl) if one is not None]
+        return [task for task in (self.sft, self.text, self.rl) if task is not None]
 
 
 def load_member(path: Path) -> MemberConfig:

@@ -74,22 +74,22 @@ class Coordinator:
 
     def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Follow the log to its end, or begin it. Raises IntegrityError if it is another run's, UnreachableError."""
-        found = Log.newest(self.transport)
-        if found is None:
+        newest = Log.newest(self.transport)
+        if newest is None:
             begin_log(self.transport, self._account, self._first)
-            found = Log.newest(self.transport)
-            assert found is not None, "it was written just now"
-        while found.advance() is not None:  # also past a commit record that strangers' places hid
+            newest = Log.newest(self.transport)
+            assert newest is not None, "it was written just now"
+        while newest.advance() is not None:  # also past a commit record that strangers' places hid
             pass
-        for state in catch_up(self.transport, self.state, found):
+        for state in catch_up(self.transport, self.state, newest):
             self.state = state
-        name = found.commit.state
+        name = newest.commit.state
         if name is not None and not self.transport.has_state(name) and self.transport.state_name(self.state) == name:
             self._publish(self.state)  # a kill came before it was there
-        self._writer = LogWriter(found, self._account)
+        self._writer = LogWriter(newest, self._account)
         if self._recorder is not None:
             self._recorder.start()
-        log.info("coordinating %s: outer step %d, entry %d", self.run.name, self.state.step, found.number)
+        log.info("coordinating %s: outer step %d, entry %d", self.run.name, self.state.step, newest.number)
 
     def advance(self) -> str:
         """`turn`, for a process; return what is waited for."""
@@ -178,7 +178,7 @@ class Coordinator:
         awaited = now.members - now.barred - now.documents.keys() if now.phase == Phase.COLLECT else frozenset[str]()
         every = every or self._all_backoff.due()
         with self._all_backoff.taking() if every else nullcontext():
-            for worker in [one for one in self.run.workers if every or one in awaited]:
+            for worker in [worker for worker in self.run.workers if every or worker in awaited]:
                 for message in self.transport.new_messages(worker, self._draft.messages):
                     self._handle(message)
 
@@ -288,7 +288,7 @@ class Coordinator:
 
     def _waited(self) -> float:
         """Return the seconds since this process first saw the phase under way, by a clock that nobody sets."""
-        phase, now = (*self._schedule.place, self._schedule.awaits_files), self._clock()
+        phase, now = (*self._schedule.position, self._schedule.awaits_files), self._clock()
         if phase != self._phase[0]:
             self._phase = phase, now
         return now - self._phase[1]
@@ -300,9 +300,9 @@ class Coordinator:
         if waited <= (self.timeouts.collect if now.phase == Phase.COLLECT else self.timeouts.window):
             return
         self._read_messages(every=True)  # time is up only for those of whom there is nothing yet
-        if self._schedule.place == now.place and now.phase == Phase.OPEN:
+        if self._schedule.position == now.position and now.phase == Phase.OPEN:
             self._open()
-        if self._schedule.place == now.place:
+        if self._schedule.position == now.position:
             log.warning("time is up for %s", self.waiting_for())
             self._fail(now)
 

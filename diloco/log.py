@@ -52,12 +52,12 @@ class Log:
     @classmethod
     def at(cls, transport: Transport, epoch: int) -> "Log":
         """Read up to the commit record that ends entry `epoch`. Raises IntegrityError if there is none."""
-        found = transport.entry(epoch)
-        commit = None if found is None else found[0].commit
-        if found is None or commit is None:
+        log_entry = transport.entry(epoch)
+        commit = None if log_entry is None else log_entry[0].commit
+        if log_entry is None or commit is None:
             raise IntegrityError(f"entry {epoch} of the log begins no outer step", "ask the run's coordinator")
         schedule = Schedule.begin(commit, transport.run)
-        return cls(transport, commit, epoch, epoch + 1, found[1], schedule, dict(commit.messages))
+        return cls(transport, commit, epoch, epoch + 1, log_entry[1], schedule, dict(commit.messages))
 
     @classmethod
     def newest(cls, transport: Transport) -> "Log | None":
@@ -72,18 +72,18 @@ class Log:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if transport.has_entry(middle) else (low, middle)
-        found = transport.entry(low)
-        if found is None:
+        log_entry = transport.entry(low)
+        if log_entry is None:
             raise IntegrityError(f"entry {low} of the log is gone", "see who deletes from the bucket")
-        return cls.at(transport, found[0].epoch)
+        return cls.at(transport, log_entry[0].epoch)
 
     def advance(self) -> LogEntry | None:
         """Take the next entry, if there is one. Raises IntegrityError for one that no honest coordinator writes."""
-        found = self.transport.next_entry(self.number, self.tip)
-        if found is None:
+        log_entry = self.transport.next_entry(self.number, self.tip)
+        if log_entry is None:
             return None
-        self.take(*found)
-        return found[0]
+        self.take(*log_entry)
+        return log_entry[0]
 
     def take(self, entry: LogEntry, digest: str) -> None:
         """Apply the next entry, whose bytes have the SHA-256 `digest`: all its events, or none where one of them cannot
@@ -171,8 +171,8 @@ def make_step(
             after, admitted = settle(Payloads(state, expected, contributions, read or transport.shard))
         except OuterStepError as error:
             raise IntegrityError(f"outer step {state.step}: {error.what}", _WRONG) from None
-    found = None if after is None else (after.step, after.digest.hex(), sorted(admitted.weights))
-    if after is None or found != (commit.step, commit.digest, sorted(commit.counted)):
+    recomputed = None if after is None else (after.step, after.digest.hex(), sorted(admitted.weights))
+    if after is None or recomputed != (commit.step, commit.digest, sorted(commit.counted)):
         what = f"outer step {commit.step - 1} does not lead to the state and the workers that the log names"
         raise IntegrityError(what, _WRONG)
     return after, admitted
@@ -211,12 +211,12 @@ def published_state(transport: Transport, commit: CommitRecord, state: OuterStat
     if commit.state is None:
         return None
     try:
-        found = transport.state(commit.state, commit.step, commit.digest, state.layout)
+        held = transport.state(commit.state, commit.step, commit.digest, state.layout)
     except MusterError as error:
         log.warning("state %d cannot be had, looking for an older one: %s", commit.step, error)
         return None
     log.info("took outer state %d from the bucket", commit.step)
-    return found
+    return held
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,9 @@ def read_step(transport: Transport, log_: Log, state: OuterState, step: int) -> 
     after = commits[step + 1]
     partition = schedule_before(transport, after).partition
     expected = Expected(transport.run, step, commits[step].digest, state.layout, partition)
-    made = _contributions(transport, after, expected)
-    counted = {worker: one for worker, one in made.items() if worker in after.counted}
-    return MadeStep(step, after.attempt, counted, {worker: expected.items(worker) for worker in made})
+    contributions = _contributions(transport, after, expected)
+    counted = {worker: contribution for worker, contribution in contributions.items() if worker in after.counted}
+    return MadeStep(step, after.attempt, counted, {worker: expected.items(worker) for worker in contributions})
 
 
 # Writing the log
@@ -337,10 +337,10 @@ class LogWriter:
         """Return whether the taken place holds this very entry, from a try whose answer was lost. Raises IntegrityError
         where another process writes as the coordinator."""
         try:
-            found = self._transport.entry(entry.number, entry.previous)
+            log_entry = self._transport.entry(entry.number, entry.previous)
         except MalformedEntry:
             return False
-        if found is None or found[1] != sha256_hex(data):
+        if log_entry is None or log_entry[1] != sha256_hex(data):
             raise IntegrityError(f"another process wrote entry {entry.number} of the log", "run one coordinator")
         return True
 

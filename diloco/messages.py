@@ -142,29 +142,29 @@ class Expected:
         """Return the 32 bytes that bind a shard to its place: a worker's, in this outer step."""
         return hashlib.sha256(canonical_json([self.run.digest, self.step, self.base, worker, shard])).digest()
 
-    def check(self, found: Contribution) -> None:
+    def check(self, contribution: Contribution) -> None:
         """Raise MalformedContribution, which names what is wrong."""
-        for fault in self._faults(found):
+        for fault in self._faults(contribution):
             raise MalformedContribution(fault)
 
-    def _faults(self, found: Contribution) -> Iterator[str]:
-        settings, assigned = self.run.settings, set(self.items(found.worker))
-        if found.run != self.run.digest:
-            yield f"it is for run {found.run[:16]}…, this is {self.run.digest[:16]}…"
-        if found.step != self.step:
-            yield f"it is for outer step {found.step}, this is {self.step}"
-        if found.base != self.base:
-            yield f"it started from {found.base[:16]}…, outer step {self.step} from another state"
-        for item in sorted(assigned.symmetric_difference(found.items)):
+    def _faults(self, contribution: Contribution) -> Iterator[str]:
+        settings, assigned = self.run.settings, set(self.items(contribution.worker))
+        if contribution.run != self.run.digest:
+            yield f"it is for run {contribution.run[:16]}…, this is {self.run.digest[:16]}…"
+        if contribution.step != self.step:
+            yield f"it is for outer step {contribution.step}, this is {self.step}"
+        if contribution.base != self.base:
+            yield f"it started from {contribution.base[:16]}…, outer step {self.step} from another state"
+        for item in sorted(assigned.symmetric_difference(contribution.items)):
             fault = "does not name" if item in assigned else "names"
             yield f"it {fault} file {item[:16]}…, against the partition"
-        if found.mode != settings.mode:
-            yield f"its mode is {found.mode}, the run's {settings.mode}"
-        if found.inner_steps > settings.inner_steps:
-            yield f"{found.inner_steps} inner steps, {settings.inner_steps} at most are allowed"
-        if len(found.shards) != settings.shards:
-            yield f"{len(found.shards)} shards, not {settings.shards}"
-        for number, (entry, most) in enumerate(zip(found.shards, self.max_bytes, strict=True)):
+        if contribution.mode != settings.mode:
+            yield f"its mode is {contribution.mode}, the run's {settings.mode}"
+        if contribution.inner_steps > settings.inner_steps:
+            yield f"{contribution.inner_steps} inner steps, {settings.inner_steps} at most are allowed"
+        if len(contribution.shards) != settings.shards:
+            yield f"{len(contribution.shards)} shards, not {settings.shards}"
+        for number, (entry, most) in enumerate(zip(contribution.shards, self.max_bytes, strict=True)):
             if entry.size > most:
                 yield f"shard {number} has {entry.size} bytes, {most} at most are honest"
 
@@ -216,11 +216,13 @@ class WorkerMessage(SignedBody):
 def open_message(data: bytes, run: DilocoRun, worker: str, number: int) -> WorkerMessage:
     """Decode the `number`-th message of `worker`. Raises MalformedMessage for anything else."""
     signed = open_canonical(data, Signed[WorkerMessage], MAX_MESSAGE_BYTES, "a message", MalformedMessage)
-    found = signed.body
-    if (found.run, found.worker, found.number) != (run.digest, worker, number):
-        raise MalformedMessage(f"it is message {found.number} of {found.worker}, here belongs {number} of {worker}")
-    check_signer(_digest(found, run), signed.signature, worker, MalformedMessage)
-    return found
+    contribution = signed.body
+    if (contribution.run, contribution.worker, contribution.number) != (run.digest, worker, number):
+        raise MalformedMessage(
+            f"it is message {contribution.number} of {contribution.worker}, here belongs {number} of {worker}"
+        )
+    check_signer(_digest(contribution, run), signed.signature, worker, MalformedMessage)
+    return contribution
 
 
 # The coordinator's log

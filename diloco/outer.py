@@ -49,7 +49,7 @@ class OuterState:
 
     @classmethod
     def start(cls, weights: codec.Tensors) -> "OuterState":
-        return cls(0, weights, {name: np.zeros_like(one) for name, one in weights.items()})
+        return cls(0, weights, {name: np.zeros_like(tensor) for name, tensor in weights.items()})
 
     def skipped(self) -> "OuterState":
         """Return the state after a step with too few files to train on: nothing changes but its number."""
@@ -126,8 +126,8 @@ def admit(workers: Sequence[str], products: codec.Products | None, config: Admis
         if len(workers) < config.minimum:
             return _too_few(workers, excluded, config)
         return Admitted({worker: Fraction(1, len(workers)) for worker in workers}, excluded)
-    at = {worker: place for place, worker in enumerate(workers)}
-    lengths = {worker: math.sqrt(products[place][place]) for worker, place in at.items()}
+    at = {worker: row for row, worker in enumerate(workers)}
+    lengths = {worker: math.sqrt(products[row][row]) for worker, row in at.items()}
     for worker, length in lengths.items():
         if not math.isfinite(length):
             excluded[worker] = "infinity or NaN in it"
@@ -141,7 +141,7 @@ def admit(workers: Sequence[str], products: codec.Products | None, config: Admis
     left = [worker for worker in left if worker not in excluded]
     for worker in left:
         others = [other for other in left if other != worker]
-        cosines = sorted(products[at[worker]][at[one]] / (lengths[worker] * lengths[one]) for one in others)
+        cosines = sorted(products[at[worker]][at[other]] / (lengths[worker] * lengths[other]) for other in others)
         # The higher of two middle values: of two others, an honest worker needs one that is honest.
         typical = cosines[len(cosines) // 2] if cosines else -1.0
         if typical < config.cosine:
@@ -213,7 +213,9 @@ def settle(payloads: Payloads) -> tuple[OuterState | None, Admitted]:
     workers = sorted(payloads.contributions)
     products: codec.Products | None = None
     if settings.admission.cosine is not None:
-        shards = [codec.gram([payloads.shard(one, number) for one in workers]) for number in range(settings.shards)]
+        shards = [
+            codec.gram([payloads.shard(worker, number) for worker in workers]) for number in range(settings.shards)
+        ]
         products = codec.add_products(shards)
     admitted = admit(workers, products, settings.admission)
     if not admitted.weights:
@@ -236,7 +238,7 @@ def update_norm(before: OuterState, after: OuterState) -> float:
     """Return the length of the change of all weights; 0 unless the states follow one another."""
     if after.step != before.step + 1:
         return 0.0
-    return math.hypot(*(float(np.linalg.norm(after.weights[name] - one)) for name, one in before.weights.items()))
+    return math.hypot(*(float(np.linalg.norm(after.weights[name] - tensor)) for name, tensor in before.weights.items()))
 
 
 # An outer state as files, which a newcomer fetches instead of making all outer steps again. Shard k holds the weights'
@@ -257,7 +259,7 @@ def shard_parts(state: OuterState, count: int) -> Iterator[list[memoryview]]:
     """Yield the bytes of each of `count` shards, in parts, without a copy."""
     for pieces in state.layout.shards(count):
         parts = [*codec.cut(state.weights, pieces), *codec.cut(state.momentum, pieces)]
-        yield [np.ascontiguousarray(one, "<f4").data for one in parts]
+        yield [np.ascontiguousarray(part, "<f4").data for part in parts]
 
 
 def list_state(state: OuterState, count: int) -> bytes:
@@ -277,7 +279,7 @@ def open_list(data: bytes, count: int) -> StateFiles:
 
 def state_shard_bytes(pieces: Sequence[codec.Piece]) -> int:
     """Return the length of a state's shard."""
-    return 8 * sum(one.size for one in pieces)
+    return 8 * sum(piece.size for piece in pieces)
 
 
 def read_state(step: int, digest: str, shards: Iterator[bytes], layout: codec.TensorLayout, count: int) -> OuterState:
@@ -286,7 +288,7 @@ def read_state(step: int, digest: str, shards: Iterator[bytes], layout: codec.Te
     for number, (data, pieces) in enumerate(zip(shards, layout.shards(count), strict=True)):
         if len(data) != state_shard_bytes(pieces):
             raise MalformedState(f"shard {number} of the state has {len(data)} bytes, not {state_shard_bytes(pieces)}")
-        values, sizes = np.frombuffer(data, "<f4"), [one.size for one in pieces]
+        values, sizes = np.frombuffer(data, "<f4"), [piece.size for piece in pieces]
         parts = np.split(values, np.cumsum([*sizes, *sizes])[:-1]) if sizes else []
         codec.paste(state.weights, pieces, parts[: len(sizes)])
         codec.paste(state.momentum, pieces, parts[len(sizes) :])

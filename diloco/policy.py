@@ -70,10 +70,10 @@ class DilocoPolicy:
     def advance(self) -> MadeStep:
         """Take the committed outer step over into the policy."""
         coordinator = self.coordinator
-        made = read_step(coordinator.transport, coordinator.log, coordinator.state, self.outer)
+        outer_step = read_step(coordinator.transport, coordinator.log, coordinator.state, self.outer)
         self.step, self.outer = self.step + 1, self.outer + 1
         self._load()
-        return made
+        return outer_step
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write the steps and `extra`; the weights are those of the outer state, which the log and the bucket have."""
@@ -166,22 +166,27 @@ class DilocoSteps(StepRunner):
 
         self._waiting = True
         what = f"waiting for outer step {group.outer} of the workers"
-        self._made = made = self._trainer.wait_until(what, attempt, why=coordinator.waiting_for)
+        self._made = outer_step = self._trainer.wait_until(what, attempt, why=coordinator.waiting_for)
         self._waiting = False
-        if made is None:
+        if outer_step is None:
             return None
-        reports = [contribution.metrics for contribution in made.counted.values()]
+        reports = [contribution.metrics for contribution in outer_step.counted.values()]
         metrics = self._metrics(batch.groups, reports)
         entropy = max(plausible(reports, "entropy"), default=_NO_ENTROPY)
         self._check(replace(metrics, entropy=entropy), self._trainer.records.metrics())
         return metrics
 
     def step_fields(self) -> dict[str, Any]:
-        made = self._made
-        if made is None or not made.counted:
+        outer_step = self._made
+        if outer_step is None or not outer_step.counted:
             return {}
         run = self._group.coordinator.run.digest
-        who = {"run": run, "outer_step": made.step + 1, "workers": list(made.counted), "attempt": made.attempt}
+        who = {
+            "run": run,
+            "outer_step": outer_step.step + 1,
+            "workers": list(outer_step.counted),
+            "attempt": outer_step.attempt,
+        }
         return {"made_by": who}
 
     def file_fields(self, file: str) -> dict[str, Any]:
@@ -207,19 +212,19 @@ class DilocoSteps(StepRunner):
         means = {name: fmean(reported[name] or [0.0]) for name in ("loss", "clip_low", "clip_high", "kl")}
         return StepMetrics(
             step=self._group.step,
-            reward_mean=sum(one.reward for one in rollouts) / count,
-            task_reward_mean=sum(one.task_reward for one in rollouts) / count,
+            reward_mean=sum(rollout.reward for rollout in rollouts) / count,
+            task_reward_mean=sum(rollout.task_reward for rollout in rollouts) / count,
             entropy=min(reported["entropy"], default=0.0),
             grad_norm=self._group.coordinator.update_norm if reports else 0.0,
             groups_used=selection.used,
             groups_dropped=selection.dropped,
             rollouts=len(rollouts),
-            tokens=sum(len(one.output) for one in selection.samples),
-            output_length_mean=sum(len(one.output) for one in rollouts) / count,
+            tokens=sum(len(sample.output) for sample in selection.samples),
+            output_length_mean=sum(len(rollout.output) for rollout in rollouts) / count,
             learning_rate=max(reported["learning_rate"], default=0.0),
             mismatch=fmean(reported["mismatch"]) if reported["mismatch"] else None,
             mismatches=(),
-            trained_tokens=sum(one.length for one in selection.samples),
+            trained_tokens=sum(sample.length for sample in selection.samples),
             flops=sum(reported["flops"]),
             seconds=0.0,
             **means,

@@ -62,7 +62,7 @@ class Schedule:
         return self.run.settings.admission.minimum
 
     @property
-    def place(self) -> tuple[int, int, Phase]:
+    def position(self) -> tuple[int, int, Phase]:
         return self.step, self.attempt, self.phase
 
     @property
@@ -218,12 +218,12 @@ class Schedule:
         return replace(rest, phase=Phase.OPEN if self.phase == Phase.COLLECT else Phase.SETTLE)
 
     def _committed(self, digest: str) -> "Schedule":
-        strikes = {w: one.contributed() if w in self.opened else one for w, one in self.strikes.items()}
+        strikes = {w: tally.contributed() if w in self.opened else tally for w, tally in self.strikes.items()}
         for worker in self.barred:
             strikes[worker] = self.strikes.get(worker, messages.Strikes()).held_up(self.step, worker in self.disputed)
         over = Schedule(
             self.run, digest, self.step + 1, members=self.members - self.barred, waiting=self.waiting,
-            strikes={worker: one for worker, one in strikes.items() if one.count},
+            strikes={worker: tally for worker, tally in strikes.items() if tally.count},
         )  # fmt: skip
         begun = over._next_attempt()
         return replace(begun, attempt=0, partition_members=tuple(sorted(begun.members)))

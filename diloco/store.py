@@ -149,10 +149,10 @@ class WorkerStore:
     def _restored(self, folder: Path, read: Callable[[Path], T | None]) -> T | None:
         for path in sorted(folder.glob("step-*"), reverse=True):
             try:
-                found = read(path)
-                if found is not None:
+                value = read(path)
+                if value is not None:
                     self._task.restore(path / "inner")
-                    return found
+                    return value
             except _DAMAGED as error:
                 log.warning("%s cannot be used: %s", path, error)
         return None

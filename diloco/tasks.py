@@ -123,7 +123,7 @@ def set_tensors(model: Any, tensors: Tensors | None) -> None:
 
 
 def _trained(model: Any) -> list[tuple[str, torch.Tensor]]:
-    return [(name, one.detach()) for name, one in model.named_parameters() if one.requires_grad]
+    return [(name, parameter.detach()) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 # Text and conversations: the next documents of the stream that the worker owns
@@ -181,8 +181,8 @@ class LanguageTask(RankTask[SftLearner]):
         loss of the documents that are kept apart."""
         metrics = {inner.POSITION: float(self.cursor.position)}
         if self._made:
-            metrics["loss"] = sum(one.loss for one in self._made) / len(self._made)
-            metrics["grad_norm"] = max(one.grad_norm for one in self._made)
+            metrics["loss"] = sum(step.loss for step in self._made) / len(self._made)
+            metrics["grad_norm"] = max(step.grad_norm for step in self._made)
             metrics["learning_rate"] = self._made[-1].learning_rate
         if self._heldout:
             metrics["heldout_loss"] = self.loss(self._heldout)
@@ -314,7 +314,7 @@ class RlTask(RankTask[Learner]):
         groups = self._groups(share.files)
         self.begin(groups, share.step)
         # Files without any signal count as trained on: they lead to no change.
-        return self.update() or sum(len(one.output) for group in groups for one in group)
+        return self.update() or sum(len(rollout.output) for group in groups for rollout in group)
 
     def metrics(self) -> dict[str, float]:
         self.update()  # the step's metrics follow its last update

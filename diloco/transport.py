@@ -43,10 +43,10 @@ class Transport:
         """Fetch the contribution of `worker` whose bytes have the SHA-256 `document`. Raises MalformedContribution,
         IntegrityError, MissingObjectError, UnreachableError."""
         data = self._bucket.get(f"contributions/{document}", expected.document_bytes)
-        found = messages.open_contribution(data, expected)
-        if found.worker != worker:
-            raise MalformedContribution(f"{document[:16]}… is a contribution of {found.worker}, not of {worker}")
-        return found
+        contribution = messages.open_contribution(data, expected)
+        if contribution.worker != worker:
+            raise MalformedContribution(f"{document[:16]}… is a contribution of {contribution.worker}, not of {worker}")
+        return contribution
 
     def shard(self, entry: messages.ShardEntry) -> bytes:
         """Fetch a file of a payload. Raises IntegrityError, MissingObjectError, UnreachableError."""
@@ -122,11 +122,11 @@ class Transport:
     def next_entry(self, number: int, previous: str) -> tuple[messages.LogEntry, str] | None:
         """Return the first entry from place `number` on, past places that strangers took. Raises IntegrityError where
         it follows another entry than the one of SHA-256 `previous`; UnreachableError."""
-        for place in range(number, number + MAX_TAKEN):
+        for entry_number in range(number, number + MAX_TAKEN):
             try:
-                return self.entry(place, previous)
+                return self.entry(entry_number, previous)
             except messages.MalformedEntry as error:
-                log.debug("place %d of the log is skipped: %s", place, error)
+                log.debug("place %d of the log is skipped: %s", entry_number, error)
         raise IntegrityError(f"strangers took {MAX_TAKEN} places of the log", "see who writes to the bucket")
 
     def _message_place(self, worker: str, number: int) -> str:
@@ -221,8 +221,8 @@ class AttemptCache:
     def contribution(self, worker: str, document: str, expected: messages.Expected) -> messages.Contribution:
         """Return a worker's contribution (SHA-256 `document`). Raises as `Transport.contribution`."""
         if (worker, document) not in self._contributions:
-            found = self._transport.contribution(document, worker, expected)
-            self._contributions[worker, document] = found
+            contribution = self._transport.contribution(document, worker, expected)
+            self._contributions[worker, document] = contribution
         return self._contributions[worker, document]
 
     def fetch(self, worker: str, document: str, expected: messages.Expected) -> bool:

@@ -248,7 +248,8 @@ class Worker:
         contribution = Contribution(
             run=self.run.digest, worker=self.address, step=now.step, base=expected.base, inner_steps=done.made,
             tokens=max(1, done.tokens), items=list(expected.items(self.address)), mode=self.run.settings.mode,
-            shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload], metrics=reportable(metrics),
+            shards=[ShardEntry(sha256=sha256_hex(shard), size=len(shard)) for shard in payload],
+            metrics=reportable(metrics),
         )  # fmt: skip
         document = seal(contribution, self.run, self._account)
         return OwnContribution(document, payload, expected.base, now.attempt, share, error)
@@ -266,11 +267,11 @@ class Worker:
         if commit.previous is None or self.address in commit.made_of or self.run.assigned:
             return ()
         try:
-            made = read_step(self.transport, self.log, self.state, commit.step - 1)
+            outer_step = read_step(self.transport, self.log, self.state, commit.step - 1)
         except (MissingObjectError, IntegrityError) as error:
             log.warning("the others' positions in the data are not known: %s", error)
             return ()
-        reports = (contribution.metrics for contribution in made.counted.values())
+        reports = (contribution.metrics for contribution in outer_step.counted.values())
         return tuple(sorted(int(report[POSITION]) for report in reports if POSITION in report))
 
     def _cannot_use(self, error: FilesUnusableError, now: Schedule) -> str:
@@ -334,16 +335,16 @@ class StallTimer:
         timeouts = Timeouts.of(run)
         self._idle, self._step = timeouts.stall, max(timeouts.stall, (len(run.workers) + 1) * timeouts.step)
         self._clock = clock
-        self._place: object = None
+        self._position: object = None
         self._number, self._moved, self._began = -1, 0.0, 0.0
 
     def check(self, worker: "Worker", why: str) -> None:
         """Raise MusterError if the worker has waited too long; `why`: for what."""
-        now, place = self._clock(), worker.log.schedule.place
+        now, position = self._clock(), worker.log.schedule.position
         if worker.state.step != self._number or worker.log.schedule.awaits_files:
             self._number, self._began, self._moved = worker.state.step, now, now
-        if place != self._place:
-            self._place, self._moved = place, now
+        if position != self._position:
+            self._position, self._moved = position, now
         limits = ((self._idle, self._moved, "no progress"), (self._step, self._began, "no outer step"))
         for limit, since, what in limits:
             if now - since > limit:

@@ -38,10 +38,10 @@ _MODEL = ModelConfig(source="none", prompt_template="Question: {question}\n")
 def quick_check() -> None:
     """Score the first cases, in about two seconds. Raise ConfigError where the result is not everybody's."""
     with contextlib.redirect_stdout(io.StringIO()):  # some scorers print
-        found = corpus_hash(islice(_light_cases(), QUICK))
-    if found != QUICK_SHA256:
+        corpus = corpus_hash(islice(_light_cases(), QUICK))
+    if corpus != QUICK_SHA256:
         raise ConfigError(
-            f"this Python scores differently: conformance {found[:16]}…, expected {QUICK_SHA256[:16]}…",
+            f"this Python scores differently: conformance {corpus[:16]}…, expected {QUICK_SHA256[:16]}…",
             "install the packages of the lock file, and another build of Python if they are there already",
         )
 
@@ -82,8 +82,8 @@ def _gym(name: str) -> Iterator[list[list[Any]]]:
     for number in range(_SLOW_SEEDS if name in _SLOW else _SEEDS):
         problem = environment.problem(candidate_seed(number))
         answer, prompt = problem.answer, prompt_text(_MODEL, problem, 100 * number)
-        place = number % max(1, len(answer))
-        changed = answer[:place] + "7" + answer[place + 1 :]
+        position = number % max(1, len(answer))
+        changed = answer[:position] + "7" + answer[position + 1 :]
         near = {f" {answer}\n", answer.lower(), changed, answer + "0", f"{answer}\u0663\U00011f51"}
         texts = sorted({answer, *near, other, problem.question[-200:]})
         yield [[name, number, prompt, answer, text, environment.score(problem, text)] for text in texts]

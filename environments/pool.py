@@ -134,8 +134,8 @@ class PoolEnvironments:
     def problem(self, problem_seed: int) -> Problem:
         return self._problems(self.drawn(problem_seed))
 
-    def _problem(self, place: Drawn) -> Problem:
-        return self._environments[place.environment].problem(place.seed)
+    def _problem(self, draw: Drawn) -> Problem:
+        return self._environments[draw.environment].problem(draw.seed)
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
         """Return a problem's prompt, or something short that no answer is worth anything to if that is too long."""
@@ -147,8 +147,8 @@ class PoolEnvironments:
         """Return whether the prompt is the problem: whether it is as short as the pool's prompts have to be."""
         return self._fits(self.drawn(problem_seed), target_length)
 
-    def _is_short(self, place: Drawn, target_length: int) -> bool:
-        tokens = self._tokens(self._environments[place.environment], self._problems(place), target_length)
+    def _is_short(self, draw: Drawn, target_length: int) -> bool:
+        tokens = self._tokens(self._environments[draw.environment], self._problems(draw), target_length)
         return len(tokens) <= self.config.work.max_prompt_tokens
 
     def _tokens(self, environment: Environment, problem: Problem, target_length: int) -> Tokens:
@@ -169,8 +169,8 @@ class PoolEnvironments:
         def reply(turns: Sequence[Tokens]) -> Tokens | None:
             nonlocal room
             texts.extend(map(self._text, turns[len(texts) :]))
-            said, most = environment.reply(problem, list(texts)), environment.declared.turns.reply_tokens
-            tokens = None if said is None else frame.tokens(said, most if room is None else min(most, room))
+            reply, most = environment.reply(problem, list(texts)), environment.declared.turns.reply_tokens
+            tokens = None if reply is None else frame.tokens(reply, most if room is None else min(most, room))
             if tokens is None or max(tokens, default=0) >= self.vocabulary:
                 return None
             room = None if room is None else room - len(tokens)
@@ -262,16 +262,16 @@ class TextEnvironments:
                 )
 
     def problem(self, problem_seed: int) -> Problem:
-        place = drawn(self._configs, problem_seed)
-        return self._environments[place.environment].problem(place.seed)
+        draw = drawn(self._configs, problem_seed)
+        return self._environments[draw.environment].problem(draw.seed)
 
     def name(self, problem_seed: int) -> str:
         """Return what tells problems apart: environment and its own seed."""
-        place = drawn(self._configs, problem_seed)
-        return f"{self._configs[place.environment].called}/{place.seed}"
+        draw = drawn(self._configs, problem_seed)
+        return f"{self._configs[draw.environment].called}/{draw.seed}"
 
     def score(self, problem_seed: int, text: str) -> float:
         """Return a completion's task reward, exactly a float32. Raise ScoringUnavailable."""
-        place = drawn(self._configs, problem_seed)
-        environment = self._environments[place.environment]
-        return float32(environment.score(environment.problem(place.seed), answer_of(text, self._answer_after)))
+        draw = drawn(self._configs, problem_seed)
+        environment = self._environments[draw.environment]
+        return float32(environment.score(environment.problem(draw.seed), answer_of(text, self._answer_after)))

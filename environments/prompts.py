@@ -53,8 +53,8 @@ def warn_without_stop(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> None:
         text = render(messages, add_generation_prompt=False, tokenize=False, strftime_now=TEMPLATE_DAY.strftime)
     except Exception:  # whoever makes a prompt reports what fails here
         return
-    _, found, end = text.rpartition(marker)
-    if found and not set(tokenizer.encode(end, add_special_tokens=False)) & set(eos_ids):
+    _, marked, end = text.rpartition(marker)
+    if marked and not set(tokenizer.encode(end, add_special_tokens=False)) & set(eos_ids):
         log.warning(
             "no stop token of the model ends its chat template's turn, which ends with %r: add that token's id to "
             "`eos_token_id` in generation_config.json", end[:40],
@@ -66,9 +66,9 @@ def rendered(tokenizer: Tokenizer, messages: list[dict[str, str]], tools: Sequen
     of functions. Raise ConfigError where the template fails, or could render another text another time."""
     given: Any = getattr(tokenizer, "chat_template", None)
     for template in given.values() if isinstance(given, dict) else [given]:
-        if isinstance(template, str) and (found := _CHANCE.search(template)):
+        if isinstance(template, str) and (chance := _CHANCE.search(template)):
             raise ConfigError(
-                f"the model's chat template is not deterministic: it uses `{template[found.end() :][:6]}`",
+                f"the model's chat template is not deterministic: it uses `{template[chance.end() :][:6]}`",
                 "workers and validators must render the same prompt: mend the template, or choose another model",
             )
     settings: dict[str, Any] = {"add_generation_prompt": True, "strftime_now": TEMPLATE_DAY.strftime}

@@ -81,10 +81,10 @@ class ReplyFrame:
         hint = 'set `reply_role` to "user", or ' if role == "tool" else ""
         hint += "choose a model whose template has a place for it"
         try:
-            self._before, found, self._behind = self._after(_PROBE).partition(_PROBE)
+            self._before, probe, self._behind = self._after(_PROBE).partition(_PROBE)
         except ConfigError as error:
             raise ConfigError(error.what, hint) from None
-        if not found:
+        if not probe:
             raise ConfigError(f"the model's chat template leaves out what the role `{role}` says", hint)
         whole = tokenizer.encode(self._before + _PROBE + self._behind, add_special_tokens=False)
         self._own = self._controlling(whole)
@@ -130,8 +130,8 @@ class ReplyFrame:
         messages += [{"role": "assistant", "content": _ANSWER}, {"role": self._role, "content": text}]
         if self._role == "tool":
             messages[-1]["tool_call_id"] = _CALL
-        _, found, after = rendered(self._tokenizer, messages).partition(_ANSWER)
-        if not found:
+        _, answer, after = rendered(self._tokenizer, messages).partition(_ANSWER)
+        if not answer:
             raise ConfigError("the model's chat template leaves answers out", "choose a model whose template has turns")
         # Which of several stop tokens a turn was ended by makes no difference: one of them stands there already.
         return next((after.removeprefix(end) for end in self._ends if end and after.startswith(end)), after)

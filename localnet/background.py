@@ -96,7 +96,7 @@ class NetworkState(Document):
         if self.lives() or self.phase in (NetworkPhase.DOWN, NetworkPhase.FAILED):
             return self
         changes = {"state": ProcessState.GONE, "pid": None, "restart_at": None}
-        gone = tuple(one.model_copy(update=changes) for one in self.processes)
+        gone = tuple(process.model_copy(update=changes) for process in self.processes)
         why = f"the supervisor (pid {self.pid}) was killed; `muster up` goes on"
         return self.model_copy(update={"phase": NetworkPhase.FAILED, "problem": why, "processes": gone})
 
@@ -167,10 +167,10 @@ class NetworkFolder:
 
     def known_settings(self) -> NetworkSettings:
         """Raises ConfigError where there is no network."""
-        found = self.settings()
-        if found is None:
+        settings = self.settings()
+        if settings is None:
             raise ConfigError(f"there is no network in {self.root}", "`muster up` makes one; or name another --folder")
-        return found
+        return settings
 
     def state(self) -> NetworkState | None:
         """What its supervisor last wrote."""
@@ -243,13 +243,13 @@ def leftovers(root: Path) -> Iterator[psutil.Process]:
 
 def clean_up(root: Path, say: Callable[[str], None]) -> None:
     """SIGKILL them, and say which: each survives that by design. Wait until they have ended, ten seconds at most."""
-    found = list(leftovers(root))
-    for process in found:
+    left_running = list(leftovers(root))
+    for process in left_running:
         with suppress(psutil.NoSuchProcess):
             name = process.name()
             process.kill()
             say(f"left over from a supervisor that was killed, ended now: {name} (pid {process.pid})")
-    psutil.wait_procs(found, timeout=10.0)
+    psutil.wait_procs(left_running, timeout=10.0)
 
 
 _LOOK_SECONDS, _WEIGHTS_SECONDS = 0.5, 300.0
@@ -385,10 +385,10 @@ def service_status(url: str) -> dict[str, Any]:
     """The service's status document. Raises UnreachableError."""
     try:
         answer = httpx.get(f"{url}/v1/status", timeout=2, trust_env=False, verify=tls_context())
-        found: dict[str, Any] = answer.raise_for_status().json()
+        answer_document: dict[str, Any] = answer.raise_for_status().json()
     except (httpx.HTTPError, ValueError) as error:
         raise UnreachableError(f"the service at {url} does not answer: {error}", "see its log") from None
-    return found
+    return answer_document
 
 
 # The base model, made once, takes a slow machine minutes; so does policy step 0 of one that is busy.
@@ -425,19 +425,19 @@ def bring_up(folder: NetworkFolder, say: Say) -> None:
         _wait_for_end(folder, say)
         state = None
     started = None if state is not None else _start(folder)
-    said, end = "", time.monotonic() + UP_SECONDS
+    shown, end = "", time.monotonic() + UP_SECONDS
     while time.monotonic() < end:
         state = folder.living()
         if state is not None and state.phase is NetworkPhase.UP:
             return
-        if state is not None and state.doing != said:
-            said = state.doing
-            say(said)
+        if state is not None and state.doing != shown:
+            shown = state.doing
+            say(shown)
         if state is None and started is not None and started.poll() is not None and folder.living() is None:
             raise _failure(folder, started.pid)
         time.sleep(0.2)
     hint = f"see {folder.supervisor_log}; `muster down` stops it"
-    raise MusterError(f"the network is not up after {UP_SECONDS:.0f} s: {said}", hint)
+    raise MusterError(f"the network is not up after {UP_SECONDS:.0f} s: {shown}", hint)
 
 
 def take_down(folder: NetworkFolder, say: Say) -> None:
@@ -454,14 +454,14 @@ def take_down(folder: NetworkFolder, say: Say) -> None:
 
 
 def _wait_for_end(folder: NetworkFolder, say: Say) -> None:
-    said = ""
+    shown = ""
 
     def ended() -> bool:
-        nonlocal said
+        nonlocal shown
         state = folder.living()
-        if state is not None and state.phase is NetworkPhase.STOPPING and state.doing != said:
-            said = state.doing
-            say(said)
+        if state is not None and state.phase is NetworkPhase.STOPPING and state.doing != shown:
+            shown = state.doing
+            say(shown)
         return state is None
 
     wait_for("the network to stop", ended, timeout=DOWN_SECONDS, hint=f"see {folder.supervisor_log}")

@@ -28,13 +28,13 @@ def base_model_process(config: Path, seed: int, log: Path) -> Child:
 def wait_for_folder(process: Child, check: Callable[[], None], say: Callable[[str], None]) -> Path:
     """The model's folder. Calls its supervisor's `check` meanwhile, which raises MusterError if it failed, and says how
     far it is at least every eight seconds."""
-    said, since = "", time.monotonic()
+    shown, since = "", time.monotonic()
     while not process.finished:
         check()
         last = process.tail(1)
-        if last != said or time.monotonic() - since > SILENCE_SECONDS:
+        if last != shown or time.monotonic() - since > SILENCE_SECONDS:
             say(last or "loading PyTorch")
-            said, since = last, time.monotonic()
+            shown, since = last, time.monotonic()
         time.sleep(0.3)
     return Path(process.tail(1))
 

@@ -65,8 +65,8 @@ class RunMonitor:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The trainer's records, one per step (the last one written counts), in its home folder."""
-        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_records(path)]
-        by_step = {record["step"]: record for record in found if "step" in record}
+        records = [record for path in self.home.glob("*/metrics.jsonl") for record in read_records(path)]
+        by_step = {record["step"]: record for record in records if "step" in record}
         return [by_step[step] for step in sorted(by_step)]
 
     def standing(self) -> str:
@@ -130,12 +130,12 @@ def unsettled(state: State, now: int) -> str:
     files = state.submissions_of(POOL)
     pending = sum(f.status is Status.PENDING for f in files)
     members = [account for account in state.accounts.values() if account.pool == POOL and not account.ejected]
-    settled = [one for lane in state.lanes_of(POOL) for one in lane.rounds if one.settled]
+    settled = [panel for lane in state.lanes_of(POOL) for panel in lane.rounds if panel.settled]
     parts = {
         "files being checked": pending,
         "outcomes inside their challenge window": sum(not f.is_final(now) for f in files) - pending,
-        "nodes with unclaimed pay": sum(one.units_awarded > one.units_spent for one in members),
-        "committees without their fees": sum(len(one.closed) < len(one.seats) for one in settled),
+        "nodes with unclaimed pay": sum(member.units_awarded > member.units_spent for member in members),
+        "committees without their fees": sum(len(panel.closed) < len(panel.seats) for panel in settled),
     }
     return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
 
@@ -357,8 +357,8 @@ class Demo:
 
     def onlookers(self) -> list[Onlooker]:
         """Who looks at every new state of the chain, and acts."""
-        found: list[Onlooker] = [self.disputes(wronged) for wronged in (honest_work, dodged_canary)]
-        return [*found, self.diloco_killer.look] if self.plan.diloco_workers else found
+        onlookers: list[Onlooker] = [self.disputes(wronged) for wronged in (honest_work, dodged_canary)]
+        return [*onlookers, self.diloco_killer.look] if self.plan.diloco_workers else onlookers
 
     def disputes(self, wronged: Wronged) -> Onlooker:
         return Challenger(self.onboarding, self.say, wronged).look

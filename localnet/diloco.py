@@ -128,7 +128,10 @@ def summarise(
         files=len(recorded),
         used_once=all_count and len(dict(logged)) == len(logged) and sorted(logged) == sorted(recorded),
         repeated=[step.number for step in steps if step.repeated],
-        named=sum(one is not None and counted.get(one.outer_step) == one.workers for one in made_by),
+        named=sum(
+            contribution is not None and counted.get(contribution.outer_step) == contribution.workers
+            for contribution in made_by
+        ),
     )
 
 
@@ -149,25 +152,25 @@ def diloco_summary(
     return summarise(logged_steps(Transport(bucket, run)), names, kills, trained, made_by)
 
 
-def diloco_faults(found: DilocoSummary, steps: int) -> Iterator[str]:
+def diloco_faults(summary: DilocoSummary, steps: int) -> Iterator[str]:
     """Yield what a good run must not show, in words."""
-    if not found.used_once:
+    if not summary.used_once:
         yield "a file was not trained on by exactly one DiLoCo worker, once"
-    if found.named < found.outer_steps:
-        yield f"{found.outer_steps - found.named} manifests do not name the workers that made their steps"
-    for worker in found.workers:
+    if summary.named < summary.outer_steps:
+        yield f"{summary.outer_steps - summary.named} manifests do not name the workers that made their steps"
+    for worker in summary.workers:
         if not worker.files:
             yield f"{worker.name} trained on nothing"
-        if not worker.killed and steps > len(found.workers):
+        if not worker.killed and steps > len(summary.workers):
             yield f"{worker.name} was not killed during an outer step"
 
 
-def diloco_highlights(found: DilocoSummary) -> Iterator[str]:
+def diloco_highlights(summary: DilocoSummary) -> Iterator[str]:
     """Yield the same for people."""
-    for worker in found.workers:
+    for worker in summary.workers:
         killed = "".join(f", killed during outer step {number}" for number in worker.killed)
         yield f"{worker.name}: trained on {worker.files} files in {worker.outer_steps} outer steps{killed}"
     yield (
-        f"{found.outer_steps} outer steps of {len(found.workers)} workers, {len(found.repeated)} begun again; each of "
-        f"{found.files} files used once: {'yes' if found.used_once else 'NO'}"
+        f"{summary.outer_steps} outer steps of {len(summary.workers)} workers, {len(summary.repeated)} begun again; "
+        f"each of {summary.files} files used once: {'yes' if summary.used_once else 'NO'}"
     )

@@ -282,5 +282,5 @@ def resident(pid: int) -> float:
     total = 0
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        total = sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
+        total = sum(part.memory_info().rss for part in (process, *process.children(recursive=True)))
     return round(total / (1 << 20), 1)

@@ -36,19 +36,19 @@ def safeguards(plan: DemoPlan, ring: KeyRing, client: ChainClient, state: State,
     """Read from the chain alone."""
     lanes, files = state.lanes_of(pool), state.submissions_of(pool)
     transactions = dict.fromkeys(file.tx for file in files)
-    found = client.batch([("eth_getTransactionByHash", [tx]) for tx in transactions])
-    sender = {tx: checksum(one["from"]) for tx, one in zip(transactions, found, strict=True)}
+    sent = client.batch([("eth_getTransactionByHash", [tx]) for tx in transactions])
+    sender = {tx: checksum(document["from"]) for tx, document in zip(transactions, sent, strict=True)}
     by_receipt = [file.sequence for file in files if sender[file.tx] == file.node]
     poor = [ring[name].address for name in names(plan) if name not in payers(plan) + plan.diloco_workers]
     return Safeguards(
         relayed=len(files) - len(by_receipt),
         by_receipt=by_receipt,
         censored=bool(plan.censored),
-        without_ether=sum(not client.balance(one) and not transactions_of(client, one) for one in poor),
+        without_ether=sum(not client.balance(address) and not transactions_of(client, address) for address in poor),
         members=len(poor),
         opted_in=len(seats_in(state, state.pools[pool])),
         needed=needed(state.pools[pool].terms),
-        silent=[one for lane in lanes if (one := _silent(state, lane))],
+        silent=[committee for lane in lanes if (committee := _silent(state, lane))],
         dodged=dodged_canaries(state, pool),
     )
 
@@ -66,12 +66,12 @@ def _silent(state: State, lane: Lane) -> SilentCommittee | None:
     if not absent or 2 * len(absent) < len(first.seats) or last is first or not last.settled or not decided:
         return None
     cause = "seat", lane.pool, lane.lane << 4, first.settled_time
-    fines = [one.amount for one in state.slashes if (one.kind, one.pool, one.sequence, one.time) == cause]
+    fines = [slash.amount for slash in state.slashes if (slash.kind, slash.pool, slash.sequence, slash.time) == cause]
     return SilentCommittee(lane=lane.lane, absent=absent, fined=sum(fines))
 
 
 def dodged_canaries(state: State, pool: int) -> list[DodgedCanary]:
-    return [one for canary in state.canaries.values() if canary.pool == pool for one in _dodged(state, canary)]
+    return [dodge for canary in state.canaries.values() if canary.pool == pool for dodge in _dodged(state, canary)]
 
 
 def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
@@ -85,35 +85,36 @@ def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
             yield DodgedCanary(submission=canary.sequence, seat=seat, slashed=slashed)
 
 
-def broken_safeguards(found: Safeguards) -> Iterator[str]:
+def broken_safeguards(safeguards: Safeguards) -> Iterator[str]:
     """Yield each safeguard that failed, in words. Every run must keep these, whatever the draws of committees."""
-    if not found.relayed:
+    if not safeguards.relayed:
         yield "no file was relayed"
-    if found.censored and not found.by_receipt:
+    if safeguards.censored and not safeguards.by_receipt:
         yield "the node that the service does not relay submitted nothing by its receipt"
-    if found.without_ether < found.members:
-        yield f"{found.members - found.without_ether} nodes or operators held ether"
-    if found.opted_in < found.needed:
-        yield f"{found.opted_in} seats opted in, the pool needs {found.needed}"
-    for committee in found.silent:
+    if safeguards.without_ether < safeguards.members:
+        yield f"{safeguards.members - safeguards.without_ether} nodes or operators held ether"
+    if safeguards.opted_in < safeguards.needed:
+        yield f"{safeguards.opted_in} seats opted in, the pool needs {safeguards.needed}"
+    for committee in safeguards.silent:
         if not committee.fined:
             yield f"the silent seats {committee.absent} of lane {committee.lane} paid nothing"
-    for canary in found.dodged:
+    for canary in safeguards.dodged:
         if not canary.slashed:
             yield f"seat {canary.seat} dodged canary {canary.submission}"
 
 
-def shown_safeguards(found: Safeguards) -> Iterator[str]:
+def shown_safeguards(safeguards: Safeguards) -> Iterator[str]:
     """The same for people."""
-    yield f"files: {found.relayed} relayed by the service; {found.without_ether} nodes and operators never held ether"
-    if found.by_receipt:
-        numbers = ", ".join(map(str, found.by_receipt))
+    poor = safeguards.without_ether
+    yield f"files: {safeguards.relayed} relayed by the service; {poor} nodes and operators never held ether"
+    if safeguards.by_receipt:
+        numbers = ", ".join(map(str, safeguards.by_receipt))
         yield f"file {numbers}: not relayed by the service, submitted by the node with its receipt"
-    yield f"seats: {found.opted_in} opted into the pool, which needs {found.needed}"
-    for committee in found.silent:
+    yield f"seats: {safeguards.opted_in} opted into the pool, which needs {safeguards.needed}"
+    for committee in safeguards.silent:
         fined = show_tokens(committee.fined)
         yield f"lane {committee.lane}: seats {committee.absent} kept silent, paid {fined} MUS, and were replaced"
-    for canary in found.dodged:
+    for canary in safeguards.dodged:
         lost = show_tokens(canary.slashed)
         yield f"canary {canary.submission}: seat {canary.seat} had disputed it to dodge, and lost {lost} MUS"
 
@@ -129,15 +130,15 @@ def agreement(plan: DemoPlan) -> Agreement:
         for facts, verdict in verdicts.items():
             judged.setdefault(facts, {})[name] = verdict
     shared = {facts: by for facts, by in sorted(judged.items()) if len(by) > 1}
-    differing, found = [], []
+    differing, findings = [], []
     for by in shared.values():
         first, *others = by.values()
-        off = [one for other in others for one in differences(other, first)]
-        found += off
+        off = [difference for other in others for difference in differences(other, first)]
+        findings += off
         # Rounding decides between accept and unsure, which have the same consequence.
         if not all(alike(verdict.code, first.code) for verdict in others):
             codes = {name: verdict.code.label for name, verdict in by.items()}
-            shown = [str(one) for one in off]
+            shown = [str(difference) for difference in off]
             differing.append(VerdictDifference(submission=first.sequence, codes=codes, differences=shown))
     validators = []
     for spec in honest:
@@ -150,8 +151,8 @@ def agreement(plan: DemoPlan) -> Agreement:
         validators=validators,
         compared=len(shared),
         differing=differing,
-        checks_differing=sum(one.measurement == CODE for one in found),
-        largest_differences=largest(found),
+        checks_differing=sum(finding.measurement == CODE for finding in findings),
+        largest_differences=largest(findings),
     )
 
 
@@ -230,9 +231,9 @@ def problems(summary: RunSummary) -> Iterator[str]:
         yield from broken_safeguards(summary.safeguards)
     if summary.diloco:
         yield from diloco_faults(summary.diloco, summary.steps)
-    for one in summary.agreement.differing if summary.agreement else ():
-        said = ", ".join(f"{name} says {code}" for name, code in one.codes.items())
-        yield f"honest validators differ on file {one.submission}: {said}"
+    for file in summary.agreement.differing if summary.agreement else ():
+        codes = ", ".join(f"{name} says {code}" for name, code in file.codes.items())
+        yield f"honest validators differ on file {file.submission}: {codes}"
 
 
 def not_shown(summary: RunSummary, safeguards: Safeguards) -> Iterator[str]:
@@ -250,11 +251,11 @@ def not_shown(summary: RunSummary, safeguards: Safeguards) -> Iterator[str]:
 
 def highlights(summary: RunSummary) -> Iterator[str]:
     """The run in a few lines."""
-    files, found = summary.submissions, summary.agreement
+    files, agreement = summary.submissions, summary.agreement
     reward = f"{shown(summary.reward_first)} → {shown(summary.reward_last)}"
     yield f"held-out reward {reward} in {summary.steps} steps, {summary.seconds:.0f} s"
     tokens = f"{summary.tokens_verified:,} tokens verified and paid"
-    canaries = sum(one.upheld for one in summary.canaries)
+    canaries = sum(canary.upheld for canary in summary.canaries)
     yield f"files: {files.accepted} accepted, {files.rejected - canaries} refused, {canaries} canaries; {tokens}"
     share, running = summary.trainer_idle_share, summary.trainer_idle_running
     if share is not None and running is not None:
@@ -263,23 +264,23 @@ def highlights(summary: RunSummary) -> Iterator[str]:
     if summary.weights_overlap is not None:
         pause = "" if summary.swap_pause is None else f"; a change of weights stood still {summary.swap_pause:.2f} s"
         yield f"weights fetched while files were made: {summary.weights_overlap:.0%} of the time that took{pause}"
-    for one in summary.cheaters:
-        end = "slashed and ejected" if one.slashed and one.ejected else "NOT caught"
-        yield f"cheater {one.address}: {end} ({one.reason}), {one.rollouts_trained} rollouts trained"
+    for cheater in summary.cheaters:
+        end = "slashed and ejected" if cheater.slashed and cheater.ejected else "NOT caught"
+        yield f"cheater {cheater.address}: {end} ({cheater.reason}), {cheater.rollouts_trained} rollouts trained"
     for dispute in summary.disputes:
         if dispute.overturned:
             yield f"dispute won: the jury overturned the wrong outcome of file {dispute.sequence}"
     if summary.canaries:
-        caught = sum(bool(one.slashed) for one in summary.canaries)
+        caught = sum(bool(canary.slashed) for canary in summary.canaries)
         yield f"canaries: {len(summary.canaries)} opened, {caught} accepted by a lazy validator, which paid"
     if summary.safeguards:
         yield from shown_safeguards(summary.safeguards)
         yield from not_shown(summary, summary.safeguards)
     if summary.diloco:
         yield from diloco_highlights(summary.diloco)
-    if found:
-        validators = ", ".join(f"{one.engine} with batch {one.batch}" for one in found.validators)
-        judged = f"{found.compared} files judged by more than one, {len(found.differing)} verdicts differ"
+    if agreement:
+        validators = ", ".join(f"{validator.engine} with batch {validator.batch}" for validator in agreement.validators)
+        judged = f"{agreement.compared} files judged by more than one, {len(agreement.differing)} verdicts differ"
         yield f"honest validators ({validators}): {judged}"
     ledger = "yes, to the last base unit" if summary.ledger_matches_chain else "NO"
     yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary.escrow_balanced else 'NO'}"

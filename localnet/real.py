@@ -110,10 +110,10 @@ def model_folder(home: Path, packages: Path) -> Path:
 def _measured_for(path: Path, wanted: PoolConfig) -> bool:
     """Whether the configuration at `path` has thresholds for what they depend on in `wanted`."""
     try:
-        found = PoolConfig.load(path)
+        stored = PoolConfig.load(path)
     except ConfigError:
         return False  # there is none, or one that this version cannot read
-    return (found.model, found.environments, found.work) == (wanted.model, wanted.environments, wanted.work)
+    return (stored.model, stored.environments, stored.work) == (wanted.model, wanted.environments, wanted.work)
 
 
 def calibrated(home: Path, model: Path) -> ChecksConfig:
@@ -203,8 +203,8 @@ def _fill(folder: Path, gguf: Path) -> None:
     config.architectures, config.rms_norm_eps = ["LlamaForCausalLM"], 1e-5
     with torch.device("meta"):
         model = make_empty(config)
-    found = read(str(gguf), return_tensors=True, model_to_load=model, torch_dtype=torch.bfloat16)
-    weights = {name: tensor.contiguous() for name, tensor in found["tensors"].items()}
+    loaded = read(str(gguf), return_tensors=True, model_to_load=model, torch_dtype=torch.bfloat16)
+    weights = {name: tensor.contiguous() for name, tensor in loaded["tensors"].items()}
     save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
     config.save_pretrained(str(folder))
     settings: Any = GenerationConfig

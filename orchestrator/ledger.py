@@ -126,10 +126,10 @@ def _accounts(state: State, pool: int, now: int) -> Iterator[Row]:
 
 def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
     """Yield files and output tokens by operator, node and policy step."""
-    found: dict[tuple[str, str, int], list[Submission]] = defaultdict(list)
+    files_by: dict[tuple[str, str, int], list[Submission]] = defaultdict(list)
     for file in state.submissions_of(pool):
-        found[state.accounts[pool, file.node].operator, file.node, file.step].append(file)
-    for (operator, node, step), files in sorted(found.items()):
+        files_by[state.accounts[pool, file.node].operator, file.node, file.step].append(file)
+    for (operator, node, step), files in sorted(files_by.items()):
         accepted = [file for file in files if file.status is Status.ACCEPTED]
         units = sum(file.units for file in accepted)
         yield {
@@ -225,12 +225,12 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     if pool not in state.pools:
         return None
     pools, view = suite.pools, escrow(state, pool)
-    deposits = sum(one.funded + one.from_stakes for one in state.pools.values())
+    deposits = sum(other.funded + other.from_stakes for other in state.pools.values())
     gifts = sum(amount for (_, to), amount in state.transfers.items() if to == pools.address) - deposits
     parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
     parts |= {"free": view.free}
     wrong_escrow = [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
-    held = sum(one.escrow for one in state.pools.values()) + gifts
+    held = sum(other.escrow for other in state.pools.values()) + gifts
     expected: list[Expected] = [
         ("tokens held by Pools", suite.token.view("balanceOf", pools.address), held),
         (f"pool {pool}", pools.view("poolOf", pool), {"free": view.free}),

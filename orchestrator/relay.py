@@ -61,7 +61,7 @@ def plan(
     counters from its next one on: what follows a gap or a refused file waits. Files that were refused come last, and
     nodes set `apart` share no lane, so that hostile ones hold up nobody."""
     runs = []
-    for node, rows in groupby(sorted(waiting, key=lambda one: (one.node, one.counter)), lambda one: one.node):
+    for node, rows in groupby(sorted(waiting, key=lambda row: (row.node, row.counter)), lambda row: row.node):
         expected, run = next_counter(node), []
         for row in rows:
             if row.counter == expected and is_due(row, now):
@@ -75,7 +75,7 @@ def plan(
         if len(lanes[-1]) == LANE or run[0].node in apart:
             lanes.append([])
         lanes[-1] += run[: LANE - len(lanes[-1])]
-    due = [one for one in lanes if len(one) == LANE or any(now >= row.received + lane_seconds for row in one)]
+    due = [lane for lane in lanes if len(lane) == LANE or any(now >= row.received + lane_seconds for row in lane)]
     return due[:LANES_AT_ONCE]
 
 
@@ -141,8 +141,8 @@ class Relay:
         self._apart = {node: until for node, until in self._apart.items() if now < until}
         lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds, self._apart)
         takes_lanes = pool.status == "open"
-        found = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
-        ready = [call for call in found if call is not None]
+        calls = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
+        ready = [call for call in calls if call is not None]
         sent = list[Receipt]()
         try:
             for receipt in self._pools.client.send_all(ready) if ready else ():
@@ -177,9 +177,9 @@ class Relay:
         with self._db.session() as session:
             row = session.get(SubmissionRow, (node, body.counter))
             if row is None or row.body != document:
-                made = SubmissionRow(node=node, counter=body.counter, received=self._clock(), body=document)
-                made.tried, made.reason = 0.0, ""
-                row = session.merge(made)
+                fresh = SubmissionRow(node=node, counter=body.counter, received=self._clock(), body=document)
+                fresh.tried, fresh.reason = 0.0, ""
+                row = session.merge(fresh)
             return row.reason
 
     def waiting(self, state: State, now: float) -> list[SubmissionRow]:
@@ -262,7 +262,7 @@ class Claims:
             return
         state, client = self._view.state, self._pools.client
         now, pool = client.now(), self._view.pool_id
-        nodes = [node for (number, node), one in state.accounts.items() if number == pool and one.units_awarded]
+        nodes = [node for (number, node), account in state.accounts.items() if number == pool and account.units_awarded]
         hints = [hint for node in nodes if (hint := state.claim_hint(pool, node, now)) is not None]
         for first in range(0, len(hints), LANE):
             ready = list[PricedCall]()

@@ -61,7 +61,11 @@ class AnnouncedSources:
             with self._lock:
                 self._held_back[sender] = now + max(ASKED_AGAIN_SECONDS, REST * (time.monotonic() - began))
         with self._lock:
-            self._listed = {who: one for who, one in self._listed.items() if one.until > now and one.url != body.url}
+            self._listed = {
+                who: announcement
+                for who, announcement in self._listed.items()
+                if announcement.until > now and announcement.url != body.url
+            }
             if sender not in self._listed and len(self._listed) >= MAX_KEPT:
                 raise HttpError(503, "the list of sources is full", "announce again", 60)
             self._listed[sender] = body
@@ -74,12 +78,12 @@ class AnnouncedSources:
 
     def steps(self) -> list[int | None]:
         """Return the newest policy step that each listed source says it has."""
-        return [one.step for one in self._valid()]
+        return [announcement.step for announcement in self._valid()]
 
     def _valid(self) -> list[Announcement]:
         now = self._clock()
         with self._lock:
-            return [one for one in self._listed.values() if one.until > now]
+            return [announcement for announcement in self._listed.values() if announcement.until > now]
 
     def _hold_back(self, sender: str, now: float) -> None:
         with self._lock:

@@ -181,7 +181,7 @@ class Sponsor:
         with self._db.reading() as session:
             recent = set(session.scalars(select(MembershipRow.node).where(MembershipRow.lent > since)))
         own = self._suite.client.address
-        open_loans = {one.node for one in state.nodes.values() if one.sponsor == own and one.loan}
+        open_loans = {node.node for node in state.nodes.values() if node.sponsor == own and node.loan}
         if len(open_loans | {node for node in recent if node not in state.nodes}) >= self.most:
             return f"{self.most} nodes work with lent stakes, as many as this service lends to: ask again later"
         if len(recent) >= self._a_day:

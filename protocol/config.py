@@ -237,7 +237,7 @@ class ProblemFilter(Document):
         return self
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def kept_candidates(self) -> tuple[int, ...]:
         """The kept candidates, ascending."""
         return tuple(_kept(self.candidates, self.kept).tolist())
 

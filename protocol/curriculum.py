@@ -135,14 +135,18 @@ class CurriculumMask:
 
 def mask_bytes(config: PoolConfig) -> int:
     """Return the length of a pool's masks."""
-    return len(_header(config)) + 8 * MAX_LEFT_OUT + sum(one.numbered for one in config.curricula.values())
+    return (
+        len(_header(config)) + 8 * MAX_LEFT_OUT + sum(curriculum.numbered for curriculum in config.curricula.values())
+    )
 
 
 def _header(config: PoolConfig) -> bytes:
     """Return a safetensors header, which deltas of weights understand. Padded with spaces, so that a delta is shorter
     than the file whatever changes, and a step never loses its deltas to a small mask."""
     fields, at = {}, 0
-    lengths = {"left_out": 8 * MAX_LEFT_OUT} | {f"{index}": one.numbered for index, one in config.curricula.items()}
+    lengths = {"left_out": 8 * MAX_LEFT_OUT} | {
+        f"{index}": curriculum.numbered for index, curriculum in config.curricula.items()
+    }
     for name, size in lengths.items():
         fields[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
         at += size
@@ -169,7 +173,10 @@ def build_mask(
     → its rate over that environment's window."""
     missing = tuple(sorted(left_out))[:MAX_LEFT_OUT]
     full = len(missing) == MAX_LEFT_OUT
-    codes = {index: _codes(index, one, step, {} if full else rates[index]) for index, one in config.curricula.items()}
+    codes = {
+        index: _codes(index, curriculum, step, {} if full else rates[index])
+        for index, curriculum in config.curricula.items()
+    }
     return CurriculumMask(codes, missing)
 
 
@@ -195,7 +202,7 @@ def unmasked_seed(config: PoolConfig, first: int, mask: CurriculumMask | None) -
         return first
     if mask is None:
         raise IntegrityError("work is drawn by a curriculum mask, and there is none", _BLAME)
-    weights = [one.weight for one in config.environments]
+    weights = [environment.weight for environment in config.environments]
     index, seed = chosen_environment(weights, first), first
     environment = config.environments[index]
     for attempt in range(1, MAX_DRAWS):

@@ -42,7 +42,7 @@ def checksum_address(raw: bytes) -> str:
         raise ValueError(f"an address has 20 bytes, not {len(raw)}")
     digits = raw.hex()
     marks = keccak(digits.encode()).hex()
-    return "0x" + "".join([one.upper() if mark > "7" else one for one, mark in zip(digits, marks, strict=False)])
+    return "0x" + "".join([digit.upper() if mark > "7" else digit for digit, mark in zip(digits, marks, strict=False)])
 
 
 def tagged_hash(tag: str, *fields: Word) -> bytes:

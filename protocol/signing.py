@@ -48,9 +48,9 @@ class Digest(bytes):
 
 def digest(domain: Domain, struct: str, *values: Value) -> Digest:
     """Return the 32 bytes to sign for `struct` with its members' values. Raises ValueError if one does not fit."""
-    made = Digest(keccak(b"\x19\x01" + _separator(domain) + _hash(struct, values)))
-    made.domain, made.struct, made.values = domain, struct, values
-    return made
+    digest = Digest(keccak(b"\x19\x01" + _separator(domain) + _hash(struct, values)))
+    digest.domain, digest.struct, digest.values = domain, struct, values
+    return digest
 
 
 def sign(account: "LocalAccount", digest32: bytes) -> bytes:
@@ -100,10 +100,10 @@ def _text_hash(text: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _members(struct: str) -> tuple[str, ...]:
-    found = re.fullmatch(rf"{_NAME}\((.*)\)", struct)
-    if found is None:
+    match = re.fullmatch(rf"{_NAME}\((.*)\)", struct)
+    if match is None:
         raise ValueError(f"not a struct type: {struct}")
-    members = [part.split(" ") for part in found[1].split(",")]
+    members = [part.split(" ") for part in match[1].split(",")]
     if any(len(member) != 2 or not re.fullmatch(_NAME, member[1]) for member in members):
         raise ValueError(f"not a struct type: {struct}")
     return tuple(kind for kind, _ in members)

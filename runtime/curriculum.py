@@ -55,7 +55,9 @@ def counted(state: State, pool: int, step: int, window: int) -> list[Submission]
 
 
 def counted_files(state: State, config: PoolConfig, pool: int, step: int) -> list[Submission]:
-    windows = [one.curriculum.window for one in config.curricula.values() if one.curriculum is not None]
+    windows = [
+        environment.curriculum.window for environment in config.curricula.values() if environment.curriculum is not None
+    ]
     return counted(state, pool, step, max(windows)) if windows else []
 
 
@@ -67,17 +69,21 @@ def expected_mask(
     out = set(left_out)
     known: dict[int, Tries] = {}
     for sub in counted_files(state, config, pool, step):
-        found = None if sub.sequence in out else tries_of(sub)
-        if found is None:
+        file_tries = None if sub.sequence in out else tries_of(sub)
+        if file_tries is None:
             out.add(sub.sequence)
         else:
-            known[sub.sequence] = found
+            known[sub.sequence] = file_tries
     rates: dict[int, dict[int, SolveRate]] = {}
-    for place, one in config.curricula.items():
-        assert one.curriculum is not None
-        files = [sub.sequence for sub in counted(state, pool, step, one.curriculum.window) if sub.sequence in known]
+    for environment_index, environment in config.curricula.items():
+        assert environment.curriculum is not None
+        files = [
+            sub.sequence for sub in counted(state, pool, step, environment.curriculum.window) if sub.sequence in known
+        ]
         tries = add_tries(known[sequence] for sequence in files)
-        rates[place] = {number: rate for (index, number), rate in tries.items() if index == place}
+        rates[environment_index] = {
+            number: rate for (index, number), rate in tries.items() if index == environment_index
+        }
     return build_mask(config, step, rates, out)
 
 
@@ -90,14 +96,14 @@ def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> 
         _, rollouts = read(data, limits)
     except MalformedFile:
         return {}
-    return count_tries(config, ((one.problem_seed, one.task_reward) for one in rollouts))
+    return count_tries(config, ((rollout.problem_seed, rollout.task_reward) for rollout in rollouts))
 
 
 def published_mask(config: PoolConfig, open_object: OpenObject, digest: bytes, scope: ManifestScope) -> CurriculumMask:
     """Read the mask of the policy step whose manifest has this digest, without its weights. Raises IntegrityError for
     what is not the owner's or no mask, and what `open_object` raises."""
     manifest = unseal(open_object(object_key("manifests", digest), MAX_STORED_BYTES), digest, scope)
-    file = next((one for one in manifest.files if one.name == MASK_FILE), None)
+    file = next((weight_file for weight_file in manifest.files if weight_file.name == MASK_FILE), None)
     if file is None or file.size != mask_bytes(config):
         what = f"the manifest of step {manifest.step} names no curriculum mask of this pool"
         raise IntegrityError(what, "nobody can work for this step: report it to the pool's owner")

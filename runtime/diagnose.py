@@ -53,11 +53,11 @@ class Webhook(Document):
     def secret(self) -> bytes:
         """Raises ConfigError for a file that is missing, readable by others or too short."""
         check_private(self.secret_file, "webhook secret ")
-        found = read_bounded(self.secret_file, 4096, "webhook secret ").strip()
-        if len(found) < _SECRET_BYTES:
-            what = f"the webhook secret {self.secret_file} has {len(found)} bytes"
+        secret = read_bounded(self.secret_file, 4096, "webhook secret ").strip()
+        if len(secret) < _SECRET_BYTES:
+            what = f"the webhook secret {self.secret_file} has {len(secret)} bytes"
             raise ConfigError(what, f"write {_SECRET_BYTES} random ones at least: openssl rand -hex 32")
-        return found
+        return secret
 
     def wants(self, event: str) -> bool:
         return not self.events or event in self.events
@@ -186,11 +186,17 @@ class ServiceView:
             offset = clock_offset(health.headers.get("date", ""), asked, answered)
             if ready.status_code != 200:
                 return ServiceFacts(ready=False, version=version, clock_offset=offset)
-            problems = tuple(printable(str(one), LONGEST) for one in parse_json(ready.content)["problems"][:_PROBLEMS])
+            problems = tuple(
+                printable(str(problem), LONGEST) for problem in parse_json(ready.content)["problems"][:_PROBLEMS]
+            )
             status = self._document(STATUS.path)
             own = self._document(self._own, missing=True) if self._own else {}
             others = self._document(DASHBOARD.path)["others"] if self._owner else []
-            trainer = [printable(str(one.get("phase", "")), LONGEST) for one in others if one.get("role") == "trainer"]
+            trainer = [
+                printable(str(process.get("phase", "")), LONGEST)
+                for process in others
+                if process.get("role") == "trainer"
+            ]
             metrics = own.get("metrics", {})
             return ServiceFacts(
                 problems=problems,
@@ -226,8 +232,8 @@ class ServiceView:
             return {}
         if answer.status_code != 200:
             raise UnreachableError(f"{self._url}{path} answers {answer.status_code}", "see the service's log")
-        found: dict[str, Any] = parse_json(answer.content)
-        return found
+        document: dict[str, Any] = parse_json(answer.content)
+        return document
 
     def _get(self, path: str) -> httpx.Response:
         try:
@@ -268,14 +274,14 @@ class Lookout:
             raise
         except MusterError as error:
             chain_error = error.what
-        found, service_error = None, ""
+        service, service_error = None, ""
         try:
-            found = self._service.look()
+            service = self._service.look()
         except MusterError as error:
             service_error = error.what
-        pool = self.state.pools.get(config.pool) if self.state and found and found.ready else None
-        done = found.done if found else None
-        if found and done is not None and (done != self._done or not found.phase.startswith(_COMPUTING)):
+        pool = self.state.pools.get(config.pool) if self.state and service and service.ready else None
+        done = service.done if service else None
+        if service and done is not None and (done != self._done or not service.phase.startswith(_COMPUTING)):
             self._done, self._progressed = done, now
         return Facts(
             now=now,
@@ -283,7 +289,7 @@ class Lookout:
             chain_error=chain_error,
             process_gone=gone(config.process) if config.process else "",
             process_stalled=stalled(config.process) if config.process else "",
-            service=found,
+            service=service,
             service_error=service_error,
             storage_error=self._service.storage_error(pool.config_hash) if pool else "",
             progressed=self._progressed,
@@ -379,12 +385,14 @@ class Alarm:
 
 def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
     """Return alarms in the order of NAMES. What could not be asked raises its own alarm and no other."""
-    found = [*_around(config, facts), *_on_chain(config, facts)]
+    raised = [*_around(config, facts), *_on_chain(config, facts)]
     if facts.service_error:
-        found.append(Alarm("service_lost", facts.service_error))
+        raised.append(Alarm("service_lost", facts.service_error))
     if facts.process_gone:  # this machine knows better than the service
-        found = [alarm for alarm in found if alarm.name != "process_gone"] + [Alarm("process_gone", facts.process_gone)]
-    return _sorted(found)
+        raised = [alarm for alarm in raised if alarm.name != "process_gone"] + [
+            Alarm("process_gone", facts.process_gone)
+        ]
+    return _sorted(raised)
 
 
 def surroundings(limits: WatchLimits, facts: Facts) -> list[Alarm]:
@@ -398,8 +406,8 @@ def undecided(facts: Facts) -> frozenset[str]:
     return frozenset(name for name, (source, _) in _KINDS.items() if lost.get(source))
 
 
-def _sorted(found: Iterable[Alarm]) -> list[Alarm]:
-    return sorted(found, key=lambda alarm: NAMES.index(alarm.name))
+def _sorted(raised: Iterable[Alarm]) -> list[Alarm]:
+    return sorted(raised, key=lambda alarm: NAMES.index(alarm.name))
 
 
 def _around(limits: WatchLimits, facts: Facts) -> Iterator[Alarm]:

@@ -38,7 +38,11 @@ def publish_files(config: PoolConfig, store: Bucket) -> None:
 
 def _contents(config: PoolConfig, folder: Path) -> Iterator[tuple[EnvironmentConfig, str]]:
     """Yield every environment's file by its hash, then the files that it names, if it is in `folder` by then."""
-    asked = (one.environment for one in config.evaluation.sets if one.environment is not None)
+    asked = (
+        evaluation_set.environment
+        for evaluation_set in config.evaluation.sets
+        if evaluation_set.environment is not None
+    )
     for environment in (*config.environments, *asked):
         if needs_file(environment) and environment.content:
             yield environment, environment.content

@@ -116,26 +116,31 @@ class PoolSources:
                 return
             self._due = time.monotonic() + LOOK_SECONDS
         try:
-            found = self._client.get(SOURCES).sources
+            announced = self._client.get(SOURCES).sources
         except MusterError as error:
             log.debug("no list of sources: %s", error)
             return
-        self._use(self._chosen(found))
+        self._use(self._chosen(announced))
 
-    def _chosen(self, found: Iterable[Announcement]) -> list[str]:
+    def _chosen(self, announced: Iterable[Announcement]) -> list[str]:
         """Return the URLs of at most AT_ONCE valid sources: those in use while they stay valid, then random ones."""
         held = list[Announcement]()
-        for one in {**self._held, **{one.url: one for one in found}}.values():
+        for announcement in {**self._held, **{announcement.url: announcement for announcement in announced}}.values():
             try:
-                one.check(self._pool(), time.time())
+                announcement.check(self._pool(), time.time())
             except MusterError as error:
                 log.info("%s", error)
                 continue
-            if one.url != self.own:
-                held.append(one)
+            if announcement.url != self.own:
+                held.append(announcement)
         known, salt = self._held, self._salt
-        held.sort(key=lambda one: (one.url not in known, hashlib.sha256(salt + one.address.encode()).digest()))
-        self._held = {one.url: one for one in held[:AT_ONCE]}
+        held.sort(
+            key=lambda announcement: (
+                announcement.url not in known,
+                hashlib.sha256(salt + announcement.address.encode()).digest(),
+            )
+        )
+        self._held = {announcement.url: announcement for announcement in held[:AT_ONCE]}
         return list(self._held)
 
     def _use(self, urls: list[str]) -> None:
@@ -143,8 +148,8 @@ class PoolSources:
             gone = [self._announced.pop(url) for url in set(self._announced) - set(urls)]
             for url in urls:
                 if url not in self._announced:
-                    made = HttpObjects([url + OBJECTS], OBJECT_SECONDS, allow_private=self._private, announced=True)
-                    self._announced[url] = made
+                    objects = HttpObjects([url + OBJECTS], OBJECT_SECONDS, allow_private=self._private, announced=True)
+                    self._announced[url] = objects
             others = {name: source for url in urls for name, source in self._announced[url].each().items()}
             others = {name: source for name, source in others.items() if name not in self._fixed}
             own = self.own + OBJECTS if self.own else ""
@@ -152,13 +157,13 @@ class PoolSources:
                 self.spread.change(self._fixed | others, (), others, own)
             else:
                 self.spread.change(others | self._fixed, [self._service] if others else (), others, own)
-        for one in gone:
-            one.close()
+        for objects in gone:
+            objects.close()
 
     def close(self) -> None:
         self._client.close()
-        for one in self._announced.values():
-            one.close()
+        for objects in self._announced.values():
+            objects.close()
 
 
 class PoolClient:
@@ -221,8 +226,8 @@ class PoolClient:
         """Return the confirmed seeds of the newest `behind` + 1 steps."""
         pool = self.pool()
         steps = pool.steps[-behind - 1 :] if pool else []
-        found = {step.step: self.seed(step) for step in steps}
-        return {step: seed for step, seed in found.items() if seed is not None}
+        seeds = {step.step: self.seed(step) for step in steps}
+        return {step: seed for step, seed in seeds.items() if seed is not None}
 
     def pool_config(self, timeout: float = 120.0) -> PoolConfig:
         """Return the pool's configuration by its hash on chain, kept in the home folder, with its environments'

@@ -54,7 +54,7 @@ def wanted_steps(state: State, pool: Pool, steps: int, now: float) -> list[int]:
     oldest = max(0, pool.step - LOOK_BACK)
     judged = {
         file.step
-        for file in (state.submissions[pool.pool, one] for one in pool.sequences[-_FILES:])
+        for file in (state.submissions[pool.pool, sequence] for sequence in pool.sequences[-_FILES:])
         if not file.is_final(int(now)) and file.step >= oldest
     }
     newest = range(max(oldest, pool.step - steps + 1), pool.step + 1)
@@ -201,7 +201,7 @@ class PoolRelay:
             for key, stored in self._fresh.items():
                 self.cache.put(key, stored)
             self._fresh.clear()
-            self._step = max((one.step for one, _ in self._manifests.values()), default=-1)
+            self._step = max((manifest.step for manifest, _ in self._manifests.values()), default=-1)
             return missing
 
     def _manifest(self, digest: bytes, scope: ManifestScope) -> Manifest | None:
@@ -224,7 +224,7 @@ class PoolRelay:
 
     def _leave_out(self) -> None:
         """Give up the oldest steps where there is no memory for what all of them name."""
-        named = {digest: len(one.every_shard()) for digest, (one, _) in self._manifests.items()}
+        named = {digest: len(manifest.every_shard()) for digest, (manifest, _) in self._manifests.items()}
         oldest = sorted(named, key=lambda digest: self._manifests[digest][0].step)
         while sum(named.values()) > MAX_NAMED and len(named) > 1:
             digest = oldest.pop(0)
@@ -251,7 +251,7 @@ class PoolRelay:
             while len(waiting) >= _AHEAD:
                 if self._stop.wait(0.02) or self._client.state.version != version:
                     return
-                waiting = [one for one in waiting if not one.done()]
+                waiting = [transfer for transfer in waiting if not transfer.done()]
 
     def _announce(self) -> None:
         account, url = self._account, self._serve.public_url
@@ -265,11 +265,11 @@ class PoolRelay:
         while not self._wait_to_announce(pause, step):
             step = self._step
             until = int(time.time()) + VALID_SECONDS
-            said = announce(account, pool, url, until, step if step >= 0 else None)
-            self.app.announcement = canonical_json(said.model_dump())
+            announcement = announce(account, pool, url, until, step if step >= 0 else None)
+            self.app.announcement = canonical_json(announcement.model_dump())
             try:
-                pause = min(service.post(ANNOUNCE, said).next, VALID_SECONDS / 2)
-                self._announced_until, failing = said.until, False
+                pause = min(service.post(ANNOUNCE, announcement).next, VALID_SECONDS / 2)
+                self._announced_until, failing = announcement.until, False
                 self._problems.pop("announcing", None)
             except MusterError as error:
                 if not failing:

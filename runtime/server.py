@@ -63,7 +63,7 @@ def server_options(
     )
     options.per_client = per_client
     uvicorn_log = logging.getLogger("uvicorn.error")
-    if not any(isinstance(one, _RateLimitedLog) for one in uvicorn_log.filters):
+    if not any(isinstance(log_filter, _RateLimitedLog) for log_filter in uvicorn_log.filters):
         uvicorn_log.addFilter(_RateLimitedLog())
     return options
 
@@ -167,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return True
         if per_client is None:
             return False
-        return bool(sum(getattr(one, "key", None) == self.key for one in self.connections) > per_client)
+        return bool(sum(getattr(connection, "key", None) == self.key for connection in self.connections) > per_client)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()

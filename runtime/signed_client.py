@@ -128,8 +128,8 @@ class SignedClient:
             return answer
         url = f"{self.base_url}{answer.request.url.path}"
         try:
-            said = parse_response(_ERROR, answer.content, url)
-            text = "; ".join(words for words in (said.error, said.hint) if words)
+            error = parse_response(_ERROR, answer.content, url)
+            text = "; ".join(words for words in (error.error, error.hint) if words)
         except IntegrityError:
             text = answer.text
         raise ServiceError(answer.status_code, printable(text, _LONGEST_DETAIL), url)

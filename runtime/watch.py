@@ -101,10 +101,10 @@ class WatchMemory(Document):
 
 
 def with_alarms(
-    memory: WatchMemory, found: Iterable[Alarm], unknown: frozenset[str], now: float
+    memory: WatchMemory, present_alarms: Iterable[Alarm], unknown: frozenset[str], now: float
 ) -> tuple[WatchMemory, list[str], list[str]]:
     """Return the memory after a look, the alarms that begin and those that are over. `unknown`: could not be told."""
-    present = {alarm.name for alarm in found}
+    present = {alarm.name for alarm in present_alarms}
     begun = [name for name in NAMES if name in present and name not in memory.raised]
     quiet = {name: memory.quiet.get(name, 0) + (name not in unknown) for name in memory.raised if name not in present}
     over = [name for name, looks in quiet.items() if looks >= CLEAR_AFTER]
@@ -168,9 +168,9 @@ class Outbox:
         self._secrets = {hook.url: hook.secret() for hook in hooks}
         self._send = send or post
         self._lock = threading.Lock()
-        found = load_document(path, OutboxDocument) if path.exists() else OutboxDocument()
-        self._letters = {one.id: one for one in found.letters if one.url in self._secrets}
-        self.dropped = found.dropped
+        outbox = load_document(path, OutboxDocument) if path.exists() else OutboxDocument()
+        self._letters = {letter.id: letter for letter in outbox.letters if letter.url in self._secrets}
+        self.dropped = outbox.dropped
 
     @property
     def waiting(self) -> int:
@@ -253,8 +253,8 @@ class Watcher:
         self.lookout = Lookout(config)
         self.outbox = Outbox(config.home / "outbox.json", config.webhooks)
         self._memory_path = config.home / "memory.json"
-        found = self._memory_path.exists()
-        self.memory = load_document(self._memory_path, WatchMemory) if found else WatchMemory()
+        remembered = self._memory_path.exists()
+        self.memory = load_document(self._memory_path, WatchMemory) if remembered else WatchMemory()
         self.facts = Facts(now=0.0)
         self._stop = threading.Event()
 
@@ -277,10 +277,10 @@ class Watcher:
         """Look once, and do what follows from it."""
         before = self.lookout.state
         self.facts = facts = self.lookout.look()
-        found = alarms(self.config, facts)
-        memory, begun, over = with_alarms(self.memory, found, undecided(facts), facts.now)
+        present_alarms = alarms(self.config, facts)
+        memory, begun, over = with_alarms(self.memory, present_alarms, undecided(facts), facts.now)
         for name in begun:
-            alarm = next(alarm for alarm in found if alarm.name == name)
+            alarm = next(alarm for alarm in present_alarms if alarm.name == name)
             log.warning("%s: %s; %s", name, alarm.what, alarm.cure)
             self._tell(name, alarm.what, alarm.cure)
         for name in over:
@@ -325,8 +325,8 @@ class WatchGauges(Collector):
             ("transactions_left", "For how many transactions the gas is enough.", "account", facts.transactions_left),
         ):
             gauge = GaugeMetricFamily(f"muster_watch_{name}", words, labels=[label])
-            for one, value in values.items():
-                gauge.add_metric([one], value)
+            for sample, value in values.items():
+                gauge.add_metric([sample], value)
             yield gauge
         if facts.pool is not None and facts.pool.stake is not None:
             yield GaugeMetricFamily("muster_watch_stake_tokens", "The node's stake.", facts.pool.stake / 1e9)

@@ -149,9 +149,9 @@ def make_image(name: str) -> None:
     """Make an image and keep it in the cache. Raise ScoringUnavailable where it is not the pinned one."""
     wanted = RECIPES[name]
     content, entry = build(wanted)
-    if (made := digest(content, entry)) != wanted.sha256:
+    if (actual := digest(content, entry)) != wanted.sha256:
         raise ScoringUnavailable(
-            f"this machine's image `{name}` is {made}, not the pinned {wanted.sha256}", "run `make setup`"
+            f"this machine's image `{name}` is {actual}, not the pinned {wanted.sha256}", "run `make setup`"
         )
     path = _path(name)
     wasi.load_or_compile(path, wasm_module.memory_module(content))

@@ -17,7 +17,7 @@ _SUFFIX |= dict.fromkeys(("manifests", "verdicts", "configs", "envelopes"), ".js
 # What a whole key matches.
 KEY_PATTERN = "|".join(f"{kind}/[0-9a-f]{{64}}{re.escape(suffix)}" for kind, suffix in _SUFFIX.items())
 _KEY = re.compile(KEY_PATTERN)
-_PLACE = re.compile(
+_DOCUMENT_PATH = re.compile(
     r"diloco/[0-9a-f]{64}/(log|messages/0x[0-9a-f]{40})/[0-9]{10}|envelopes/0x[0-9a-f]{40}/[0-9a-f]{64}\.json"
 )
 
@@ -58,12 +58,12 @@ def parse_key(text: str) -> ObjectKey:
     return ObjectKey(cast(Kind, kind), bytes.fromhex(rest[:64]))
 
 
-def check_place(text: str) -> str:
+def check_document_path(text: str) -> str:
     """Return the path of a signed document. Raises ConfigError for anything but an entry of a DiLoCo run's log, a
     worker's message, or a swarm member's envelope."""
-    if len(text) > 160 or not _PLACE.fullmatch(text):
+    if len(text) > 160 or not _DOCUMENT_PATH.fullmatch(text):
         hint = "use a path of docs/reference/protocol.md section 1"
-        raise ConfigError(f"{text[:160]!r} is no place of a signed document", hint)
+        raise ConfigError(f"{text[:160]!r} is not the path of a signed document", hint)
     return text
 
 

@@ -23,7 +23,7 @@ from protocol.api.work import UploadTicket
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import check_private
-from storage.keys import MissingObjectError, check_content, check_place, parse_key
+from storage.keys import MissingObjectError, check_content, check_document_path, parse_key
 from storage.transfers import TEMPORARY_STATUSES
 
 log = logging.getLogger("muster.storage")
@@ -150,10 +150,10 @@ class Bucket(Presigner):
         named = parse_key(key)
         return self._put(key, data, named.digest if named.is_sha256 else hashlib.sha256(data).digest())
 
-    def put_first(self, place: str, data: bytes) -> bool:
+    def put_first(self, document_path: str, data: bytes) -> bool:
         """Store a signed document at its path unless something is there; return whether it was stored. Of two
         simultaneous writers one gets False."""
-        return self._put(check_place(place), data, hashlib.sha256(data).digest())
+        return self._put(check_document_path(document_path), data, hashlib.sha256(data).digest())
 
     def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
         """Return the object's bytes (at most `limit`), checked against the hash in its key."""
@@ -164,16 +164,16 @@ class Bucket(Presigner):
         check_content(key, data)
         return data
 
-    def look(self, place: str, limit: int) -> bytes | None:
+    def look(self, document_path: str, limit: int) -> bytes | None:
         """Return what is at the path of a signed document (at most `limit` bytes), None if nothing; its signature is
         the caller's to check."""
-        return self._read(check_place(place), limit)
+        return self._read(check_document_path(document_path), limit)
 
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, None if there is no such object in the bucket."""
         parse_key(key)
-        place = {"Bucket": self.settings.bucket, "Key": key}
-        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**place))
+        named = {"Bucket": self.settings.bucket, "Key": key}
+        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**named))
         if answer is None:
             self._can_list()  # a HEAD answer has no body to say that the whole bucket is missing
             return None

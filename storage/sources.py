@@ -132,8 +132,8 @@ def is_late(taken: float, still: float, sent: int, need: int, hedge_after: float
 def comes_before(key: str, name: str, own: str) -> bool:
     """Return whether a process that serves as `own` may ask `name` for an object. Every object orders the relays in its
     own way, so no two ever wait for each other, and every relay is near the origin for some objects."""
-    place, ours = (hashlib.sha256(f"{key} {one}".encode()).digest() for one in (name, own))
-    return place < ours
+    rank, ours = (hashlib.sha256(f"{key} {source}".encode()).digest() for source in (name, own))
+    return rank < ours
 
 
 # Asking them

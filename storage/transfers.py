@@ -97,8 +97,8 @@ def check_url(url: str) -> str:
 def server_words(body: bytes) -> str:
     """Return what an S3 server's error document says, `Code: Message`, or the beginning of another body; printable."""
     text = body[:4096].decode("utf-8", "replace")
-    found = [match[1] for tag in ("Code", "Message") if (match := re.search(rf"<{tag}>([^<]*)</{tag}>", text))]
-    return printable(": ".join(found) or " ".join(text.split()), 200)
+    reasons = [match[1] for tag in ("Code", "Message") if (match := re.search(rf"<{tag}>([^<]*)</{tag}>", text))]
+    return printable(": ".join(reasons) or " ".join(text.split()), 200)
 
 
 # Uploads

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS, Get
-from protocol.api.swarm import ENVELOPES, PLACE, SHARE, EnvelopeUpload
+from protocol.api.swarm import CURSOR, ENVELOPES, SHARE, EnvelopeUpload
 from protocol.api.work import UploadExists
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.files import write_atomic
@@ -57,8 +57,8 @@ class ListingEntry(NamedTuple):
     @classmethod
     def from_path(cls, path: str) -> "ListingEntry | None":
         """Parse a path; return None if it is no envelope's."""
-        found = _PATH.fullmatch(path)
-        return None if found is None else cls(found[1] + found[3], found[2] or "")
+        match = _PATH.fullmatch(path)
+        return None if match is None else cls(match[1] + match[3], match[2] or "")
 
 
 # Whether an entry comes last, and a hash that nobody else can predict: the order within one peer's entries.
@@ -81,8 +81,8 @@ def take_turns(
             del entries[most:]
     turns = []
     for peer, entries in by_peer.items():
-        place = order(peer)
-        turns += [(last, turn, place, entry) for turn, ((last, _), entry) in enumerate(sorted(entries)[:most])]
+        peer_rank = order(peer)
+        turns += [(last, turn, peer_rank, entry) for turn, ((last, _), entry) in enumerate(sorted(entries)[:most])]
     return [entry for *_, entry in heapq.nsmallest(most, turns)]
 
 
@@ -222,11 +222,11 @@ class GateExchange:
             yield from (ListingEntry(f"{PREFIX}{row.sha256}.json", row.member.lower()) for row in page.envelopes)
             if page.next is None:
                 return
-            found = re.fullmatch(PLACE, page.next)
-            place = (int(found[1]), found[2]) if found and page.envelopes else last
-            if place <= last:
+            cursor = re.fullmatch(CURSOR, page.next)
+            position = (int(cursor[1]), cursor[2]) if cursor and page.envelopes else last
+            if position <= last:
                 raise UnreachableError(f"{self._client.base_url} lists without an end", "tell its owner")
-            last, after = place, f"?after={page.next}"
+            last, after = position, f"?after={page.next}"
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
         url = f"{self._client.base_url}{OBJECTS}/{parse_key(entry.key)}"

@@ -20,7 +20,7 @@ from orchestrator.uploads import ObjectStore
 from protocol import VERSION
 from protocol.api import endpoints, work
 from protocol.api.run import Health
-from protocol.api.swarm import ENVELOPES, MOST_LISTED, PLACE, SHARE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
+from protocol.api.swarm import CURSOR, ENVELOPES, MOST_LISTED, SHARE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
 from protocol.api.work import UploadExists, UploadNeeded, UploadResponse
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
@@ -213,10 +213,10 @@ class SwarmGate:
                 self._listing, self._listing_until = self._index.listed(), now + _LISTING_SECONDS
             listing = self._listing
         if after is not None:
-            place = re.fullmatch(PLACE, after)
-            if place is None:
+            cursor = re.fullmatch(CURSOR, after)
+            if cursor is None:
                 raise auth.HttpError(422, "`after` is no place of a listing", "send the `next` of the page before")
-            begin = bisect.bisect_right(listing, (int(place[1]), place[2]), key=lambda row: row[0])
+            begin = bisect.bisect_right(listing, (int(cursor[1]), cursor[2]), key=lambda row: row[0])
         page = listing[begin : begin + MOST_LISTED]
         more = begin + len(page) < len(listing)
         return EnvelopeListing(

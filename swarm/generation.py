@@ -104,9 +104,9 @@ class OwnRounds:
             ended = completion.finish == FINISH_EOS
             shared.append(SharedCompletion(text=text, ended=ended, reward=reward, logprob=logprob))
         question = question_digest(self._texts.problem(seed).question)
-        fits = all(len(one.text.encode()) <= self._text_bytes for one in shared)
+        fits = all(len(completion.text.encode()) <= self._text_bytes for completion in shared)
         public = SharedGroup(slot=slot, question=question, completions=shared) if fits else None
-        return OwnGroup(tuple(rollouts), public, tuple(tuple(one.logprobs) for one in completions))
+        return OwnGroup(tuple(rollouts), public, tuple(tuple(completion.logprobs) for completion in completions))
 
 
 class Retokeniser:
@@ -142,7 +142,7 @@ class Retokeniser:
         """The assumed log-probs; infinite where the weight is to be 0."""
         if self._logprob is None:
             return ()
-        texts = [(one.text, one.ended) for one in inspected.group.completions[: index + 1]]
+        texts = [(completion.text, completion.ended) for completion in inspected.group.completions[: index + 1]]
         counts = inspected.rewards[index] > inspected.mean and texts[-1] not in texts[:-1]
         return (self._logprob if counts else math.inf,) * tokens
 

@@ -279,7 +279,7 @@ class EnvelopeInbox:
         rounds = self.state.seen.setdefault(envelope.member, {})
         rounds[envelope.round] = key
         newest = max(rounds)
-        for old in [one for one in rounds if one <= newest - REMEMBERED_ROUNDS]:
+        for old in [round_number for round_number in rounds if round_number <= newest - REMEMBERED_ROUNDS]:
             del rounds[old]
         self._first.setdefault(envelope.member, (envelope.round, number))
         if result.breach is not None:

@@ -138,8 +138,8 @@ class Member:
         """Make the next round, measured if that is due, and record it."""
         number = self.progress.next
         before = self._measure(0) if number == 0 else ()
-        made = self.round(number)
-        result = replace(made, held_out=before + self._measure(number + 1))
+        measured = self.round(number)
+        result = replace(measured, held_out=before + self._measure(number + 1))
         self.progress.finished(self.learner, self.inbox, result)
         return result
 
@@ -246,7 +246,7 @@ class Member:
     def _share(self, number: int, own: list[OwnGroup]) -> None:
         """Put the groups that peers can learn from into the outbox, once per round whatever is killed when, and
         send."""
-        groups: list[SharedGroup] = [one.shared for one in own if one.shared is not None and one.has_advantage]
+        groups: list[SharedGroup] = [group.shared for group in own if group.shared is not None and group.has_advantage]
         if groups:
             document, member = self.swarm.digest.hex(), self.account.address
             self._outbox.put(Envelope(document=document, member=member, round=number, groups=groups))

@@ -90,8 +90,8 @@ class PlausibilityJudge:
 
     def with_own(self, shapes: Sequence[Shape], own: Sequence["OwnGroup"]) -> list[Shape]:
         """Return the newest shapes, those of the `own` groups included."""
-        made = [shape_of([-value for value in row]) for group in own for row in group.logprobs]
-        return [*shapes, *(shape for shape in made if shape.finite)][-HISTORY:]
+        own_shapes = [shape_of([-value for value in row]) for group in own for row in group.logprobs]
+        return [*shapes, *(shape for shape in own_shapes if shape.finite)][-HISTORY:]
 
     def doubt(self, inspected: "InspectedGroup", group: "Group", own: Sequence[Shape]) -> str | None:
         """Return why the own policy, whose completions have the shapes `own`, would not have said a completion that an
@@ -129,10 +129,10 @@ class PlausibilityJudge:
         capacity = learner.placement.memory.row_tokens
         lengths = [rollout.length for rollout in group]
         (rows,) = plan_rows(lengths, capacity, 1, policy.work.of_sequence, policy.packs)
-        found: dict[int, list[float]] = {}
+        logprobs: dict[int, list[float]] = {}
         with torch.no_grad():
             for indices in rows:
                 logp, _ = policy.logprobs(micro_batch(group, indices, policy.device), learner.temperature)
                 values = iter(logp.tolist())
-                found.update({index: list(islice(values, len(group[index].output))) for index in indices})
-        return [found[index] for index in range(len(group))]
+                logprobs.update({index: list(islice(values, len(group[index].output))) for index in indices})
+        return [logprobs[index] for index in range(len(group))]

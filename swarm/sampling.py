@@ -107,7 +107,7 @@ def draw(offers: Iterable[OfferT], count: int, seed: bytes, weight: Mapping[str,
         return -math.log(uniform) / weight[offer.name] if weight[offer.name] > 0 else math.inf
 
     ranked = sorted((rank(offer), offer.name, offer) for offer in offers)
-    return [offer for place, _, offer in ranked[:count] if place < math.inf]
+    return [offer for rank, _, offer in ranked[:count] if rank < math.inf]
 
 
 # Per-peer cap
@@ -141,9 +141,9 @@ class PeerCap:
     """Hands out the `places` of a round for shared groups. With `even`, each of `peers` gets at most its equal part, at
     least one, and nothing while it was trained on more often than the median peer. Own groups fill the rest."""
 
-    def __init__(self, places: int, peers: int, recent: Mapping[str, RecentUse], even: bool = True) -> None:
-        self.left, self._even, self._recent = places, even, recent
-        self._part, self._usual = max(1, places // max(1, peers)), usual_use(recent)
+    def __init__(self, room: int, peers: int, recent: Mapping[str, RecentUse], even: bool = True) -> None:
+        self.left, self._even, self._recent = room, even, recent
+        self._part, self._usual = max(1, room // max(1, peers)), usual_use(recent)
         self._taken: Counter[str] = Counter()
 
     def allows(self, peer: str) -> bool:

@@ -64,8 +64,8 @@ class MemberProgress:
 
         for folder in (self.home, self._folder):  # the policy's leftovers lie in the home itself
             remove_leftovers(folder)
-        found = checkpoints(self._folder)
-        for path in reversed(found):
+        saved = checkpoints(self._folder)
+        for path in reversed(saved):
             try:
                 extra = learner.load_checkpoint(path)
             except IntegrityError as error:
@@ -81,7 +81,7 @@ class MemberProgress:
             self._append(extra["lines"])
             log.info("resumed at round %d", self.next)
             return
-        if found:
+        if saved:
             raise IntegrityError(f"no checkpoint in {self._folder} is intact", "join with a new home and a new key")
 
     def finished(self, learner: "Learner", inbox: EnvelopeInbox, result: SwarmRound) -> None:

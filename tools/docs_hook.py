@@ -44,8 +44,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     sys.path.insert(0, str(ROOT))
-    made = {"cli": command_page, "configuration": configuration_page, "api": api_page}
-    pages = {f"reference/{name}.md": page() for name, page in made.items()}
+    makers = {"cli": command_page, "configuration": configuration_page, "api": api_page}
+    pages = {f"reference/{name}.md": page() for name, page in makers.items()}
     pages |= {f"results/{path.stem}.md": result_page(path) for path in sorted(RESULTS.glob("*.json"))}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
@@ -202,7 +202,7 @@ def _table(value: Mapping[str, Any] | Sequence[Any]) -> list[str]:
     if isinstance(value, Mapping):
         rows = list(value.items())
         if not all(isinstance(row, Mapping) for _, row in rows):
-            return ["| | value |", "|---|---|", *(f"| {_cell(str(key))} | {_value(one)} |" for key, one in rows)]
+            return ["| | value |", "|---|---|", *(f"| {_cell(str(key))} | {_value(row)} |" for key, row in rows)]
         return _rows([{"": key} | dict(row) for key, row in rows])
     if value and all(isinstance(row, Mapping) for row in value):
         return _rows(value)
@@ -225,7 +225,7 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, Mapping):
-        return _cell(", ".join(f"{key} {_value(one)}" for key, one in value.items()))[:200]
+        return _cell(", ".join(f"{key} {_value(item)}" for key, item in value.items()))[:200]
     if isinstance(value, list):
         return _cell(", ".join(map(_value, value)))[:200]
     return _cell(str(value))

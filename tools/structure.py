@@ -126,19 +126,19 @@ def _module_names(node: ast.expr) -> list[str]:
 
 def breaches(sources: Iterable[SourceFile]) -> list[str]:
     """Return every use of a package that the rules forbid, as `file:line imports module` or `… executes module`."""
-    found = []
+    broken = []
     for source in sources:
         package = _top(source.module)
         may_import = allowed(package)
         may_execute = may_import | EXECUTES.get(package, set())
         uses = [("imports", line, module, may_import) for line, module, _ in imports(source)]
         uses += [("executes", line, module, may_execute) for line, module in executed(source)]
-        found += [
+        broken += [
             f"{source.path}:{line} {verb} {module}"
             for verb, line, module, may in uses
             if _top(module) in PACKAGES - may
         ]
-    return found
+    return broken
 
 
 def _top(module: str) -> str:
@@ -152,14 +152,14 @@ def circles(sources: Iterable[SourceFile]) -> list[str]:
     for module, source in by_module.items():
         targets = {f"{of}.{name}" if f"{of}.{name}" in by_module else of for _, of, name in imports(source)}
         graph[module] = sorted(targets & by_module.keys())
-    found: list[str] = []
+    circles: list[str] = []
     while True:
         try:
             TopologicalSorter(graph).prepare()
-            return found
+            return circles
         except CycleError as error:
             circle = error.args[1][::-1]
-            found.append(" → ".join(circle))
+            circles.append(" → ".join(circle))
             graph[circle[0]].remove(circle[1])
 
 
@@ -189,9 +189,11 @@ def report(root: Path) -> Iterator[str]:
     )
     yield "package: its five largest and five smallest files, in lines"
     for package, sources in sorted(packages.items()):
-        ordered = sorted((one for one in sources if one.lines), key=lambda source: -source.lines)
+        ordered = sorted((source for source in sources if source.lines), key=lambda source: -source.lines)
         shown = ordered if len(ordered) <= 10 else [*ordered[:5], *ordered[-5:]]
-        yield f"  {package}: " + ", ".join(f"{one.path.partition('/')[2] or one.path} {one.lines}" for one in shown)
+        yield f"  {package}: " + ", ".join(
+            f"{source.path.partition('/')[2] or source.path} {source.lines}" for source in shown
+        )
     yield "sizes"
     yield from (f"  {name}: {size}" for name, size in sizes(root).items())
 

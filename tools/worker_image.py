@@ -63,46 +63,48 @@ def python_files() -> Contents:
     """The interpreter and its standard library."""
     base = Path(sys.base_prefix)
     libraries = [path for path in (base / "lib").glob("libpython*.so*") if not path.is_symlink()]
-    found = {f"{PREFIX}/lib/{library.name}": library for library in libraries}
-    found[f"{PREFIX}/bin/{PYTHON}"] = (base / "bin" / PYTHON).resolve()
+    files = {f"{PREFIX}/lib/{library.name}": library for library in libraries}
+    files[f"{PREFIX}/bin/{PYTHON}"] = (base / "bin" / PYTHON).resolve()
     standard = base / "lib" / PYTHON
     for folder, folders, names in os.walk(standard):
         if Path(folder) == standard:
-            folders[:] = [one for one in folders if one not in NOT_OF_PYTHON and not one.startswith("config-")]
+            folders[:] = [
+                folder for folder in folders if folder not in NOT_OF_PYTHON and not folder.startswith("config-")
+            ]
         for name in names:
             path = Path(folder) / name
-            found[f"{PREFIX}/lib/{PYTHON}/{path.relative_to(standard)}"] = path
+            files[f"{PREFIX}/lib/{PYTHON}/{path.relative_to(standard)}"] = path
     intel = Path(sys.prefix) / "lib" / "libiomp5.so"
-    return found | ({OPENMP: intel} if intel.is_file() else {})
+    return files | ({OPENMP: intel} if intel.is_file() else {})
 
 
 def needed(root: str) -> list[metadata.Distribution]:
     """What a distribution needs, and what that needs, without `root` itself and without extras that nobody asks for."""
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     waiting = [(root, frozenset[str]())]
     for name, extras in waiting:  # which grows meanwhile
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue  # needed in name only: the lock file is installed without it, and tested so
-        found[canonicalize_name(name)] = distribution
+        distributions[canonicalize_name(name)] = distribution
         for line in distribution.requires or ():
             wanted = Requirement(line)
             if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-                one = (canonicalize_name(wanted.name), frozenset(wanted.extras))
-                waiting += [one] if one not in waiting else []
-    return [distribution for name, distribution in found.items() if name != canonicalize_name(root)]
+                requirement = (canonicalize_name(wanted.name), frozenset(wanted.extras))
+                waiting += [requirement] if requirement not in waiting else []
+    return [distribution for name, distribution in distributions.items() if name != canonicalize_name(root)]
 
 
 def package_files(distributions: Iterable[metadata.Distribution]) -> Contents:
     """The files of installed packages that lie in the packages' folder."""
-    found = {}
+    files = {}
     for distribution in distributions:
         for name in distribution.files or ():
             path = Path(str(distribution.locate_file(name)))
             if ".." not in name.parts and not NOT_OF_PACKAGES & set(name.parts) and path.is_file():
-                found[f"{SITE}/{name}"] = path
-    return found
+                files[f"{SITE}/{name}"] = path
+    return files
 
 
 def shared_libraries(modules: Iterable[str]) -> Contents:
@@ -113,17 +115,17 @@ def shared_libraries(modules: Iterable[str]) -> Contents:
     paths = [Path(path) for path in done.stdout.split() if not path.startswith(homes)]
     # programs ask for `libz.so.1`, a link to the file that is loaded
     names = {other: path for path in paths for other in path.parent.glob(f"{path.name.split('.so')[0]}.so*")}
-    found = {str(other).lstrip("/"): path for other, path in names.items() if other.resolve() == path}
+    libraries = {str(other).lstrip("/"): path for other, path in names.items() if other.resolve() == path}
     loaders = ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1")
-    return found | {name: Path("/", name).resolve() for name in loaders if Path("/", name).exists()}
+    return libraries | {name: Path("/", name).resolve() for name in loaders if Path("/", name).exists()}
 
 
 def write_tar(target: Path, contents: Contents, wheel: Path | None = None) -> None:
     """The root file system: `contents`, the wheel's files, and what a system without programs needs."""
-    made = {name: text.encode() for name, text in ACCOUNTS.items()}
+    texts = {name: text.encode() for name, text in ACCOUNTS.items()}
     if wheel:
         with zipfile.ZipFile(wheel) as archive:
-            made |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+            texts |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist() if not name.endswith("/")}
     files = contents | ({str(CERTIFICATES).lstrip("/"): CERTIFICATES} if CERTIFICATES.exists() else {})
     with tarfile.open(target, "w") as tar:
         for name in ("tmp", "proc", "sys", "dev", "run"):
@@ -138,7 +140,7 @@ def write_tar(target: Path, contents: Contents, wheel: Path | None = None) -> No
             entry.size, entry.mtime = path.stat().st_size, int(path.stat().st_mtime)
             with path.open("rb") as file:
                 tar.addfile(entry, file)
-        for name, data in sorted(made.items()):
+        for name, data in sorted(texts.items()):
             entry = _entry(name, tarfile.REGTYPE, 0o644)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))

@@ -147,22 +147,22 @@ def _spelled(text: str) -> str:
     text = re.sub(r"\\(?:mathrm|mathbf|mathit|text)\s+([A-Za-z])(?![A-Za-z])", r"\1", text)
     text = text.translate(_FULL_WIDTH).replace("∛", r"\sqrt[3]")
     text = re.sub(r"\\mathbb(?: R|\{R\})", r"(-\\infty, \\infty)", text)
-    text = re.sub(f"[{_POWERS}]+", lambda found: "^{" + found[0].translate(_DIGITS) + "}", text)
-    text = re.sub(f"[{_INDICES}]+", lambda found: "_{" + found[0].translate(_DIGITS) + "}", text)
+    text = re.sub(f"[{_POWERS}]+", lambda match: "^{" + match[0].translate(_DIGITS) + "}", text)
+    text = re.sub(f"[{_INDICES}]+", lambda match: "_{" + match[0].translate(_DIGITS) + "}", text)
     text = re.sub(
-        r"√\s*(?:(\d+|[a-zA-Z])|(?=[({]))", lambda found: rf"\sqrt{{{found[1]}}}" if found[1] else r"\sqrt", text
+        r"√\s*(?:(\d+|[a-zA-Z])|(?=[({]))", lambda match: rf"\sqrt{{{match[1]}}}" if match[1] else r"\sqrt", text
     )
     text = re.sub(r"\\[dtc]frac(?![a-zA-Z])", r"\\frac", text)
     text = re.sub(r"\\degree(?![a-zA-Z])|\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})", "°", text)
     text = text.replace("**", "^").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
-    text = _SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
+    text = _SPACED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     text = _REPEATING.sub(_repeated, text)
     text = re.sub(r"\\left\s*\.|\\right\s*\.", "", text)
     return _DROPPED.sub(" ", text)
 
 
-def _repeated(found: re.Match[str]) -> str:
-    whole, fixed, period = found[1] or "0", found[2], found[3] or found[4] or found[5]
+def _repeated(match: re.Match[str]) -> str:
+    whole, fixed, period = match[1] or "0", match[2], match[3] or match[4] or match[5]
     below = (10 ** len(period) - 1) * 10 ** len(fixed)
     above = int(whole + fixed + period) - int(whole + fixed)
     return rf"(\frac{{{above}}}{{{below}}})"
@@ -178,23 +178,23 @@ def _tokens(text: str) -> Iterator[Token]:
         if text[at].isspace() or text[at] == "~":
             at += 1
             continue
-        if found := _MATRIX.match(text, at):
-            yield "env", found[0]
-        elif (depth == 0 and (found := _COMMAS.match(text, at))) or (found := _NUMBER.match(text, at)):
-            yield "num", found[0].replace(",", "")
-        elif found := _TEXT.match(text, at):
-            if found[1].strip().startswith("\\") or _ARITHMETIC.fullmatch(found[1]):
-                yield from _tokens(found[1].strip())
+        if match := _MATRIX.match(text, at):
+            yield "env", match[0]
+        elif (depth == 0 and (match := _COMMAS.match(text, at))) or (match := _NUMBER.match(text, at)):
+            yield "num", match[0].replace(",", "")
+        elif match := _TEXT.match(text, at):
+            if match[1].strip().startswith("\\") or _ARITHMETIC.fullmatch(match[1]):
+                yield from _tokens(match[1].strip())
             else:
-                yield "word", found[1]
-        elif found := _LETTERS.match(text, at):
-            yield "name", found[0]
+                yield "word", match[1]
+        elif match := _LETTERS.match(text, at):
+            yield "name", match[0]
         else:
-            found = _OTHER.match(text, at)
-            assert found is not None
-            yield "op", found[0]
-            depth += {"(": 1, "[": 1, r"\{": 1, ")": -1, "]": -1, r"\}": -1}.get(found[0], 0)
-        at = found.end()
+            match = _OTHER.match(text, at)
+            assert match is not None
+            yield "op", match[0]
+            depth += {"(": 1, "[": 1, r"\{": 1, ")": -1, "]": -1, r"\}": -1}.get(match[0], 0)
+        at = match.end()
 
 
 def _nested(method: Callable[..., Tree]) -> Callable[..., Tree]:
@@ -614,13 +614,13 @@ def _chosen(tree: Any, minus: bool) -> Any:
 
 def _environment(text: str) -> Tree:
     """Return a matrix, or the equations of `cases`."""
-    found = _MATRIX.fullmatch(text)
-    if found is None or "\\begin" in found[2]:
+    match = _MATRIX.fullmatch(text)
+    if match is None or "\\begin" in match[2]:
         raise Unreadable("a matrix within a matrix")
-    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", found[2]) if row.strip()]
-    if found[1] in ("vmatrix", "Vmatrix", "Bmatrix") or not rows:
-        raise Unreadable(f"`{found[1]}` has no meaning as an answer")
-    if found[1].endswith("matrix"):
+    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", match[2]) if row.strip()]
+    if match[1] in ("vmatrix", "Vmatrix", "Bmatrix") or not rows:
+        raise Unreadable(f"`{match[1]}` has no meaning as an answer")
+    if match[1].endswith("matrix"):
         return ["matrix", [[read(cell) for cell in row.split("&")] for row in rows]]
     lines = [read(row.replace("&", " ").strip().rstrip(",;")) for row in rows]
     return lines[0] if len(lines) == 1 else ["list", *lines]

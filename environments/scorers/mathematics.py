@@ -72,20 +72,20 @@ def _read_reference(reference: str) -> Tree:
 
 def final_answer(text: str) -> str:
     """Return what a text answers, without a box around it; empty where it answers nothing. In linear time."""
-    boxes = [found.end() for found in _BOX.finditer(text)]
+    boxes = [match.end() for match in _BOX.finditer(text)]
     if boxes:
         return _braced(text, boxes[-1])
     text = tagged_answer(text)[-MAX_CHARS:].strip()
     if bare := _BARE_BOX.findall(text):
         return str(bare[-1])
-    said = [found.end() for found in _SAID.finditer(text)]
-    if said:
-        rest = text[said[-1] :].strip()
+    ends = [match.end() for match in _SAID.finditer(text)]
+    if ends:
+        rest = text[ends[-1] :].strip()
         rest = rest.removesuffix("**").strip() if rest.count("**") == 1 else rest  # **Answer: 5**
         return rest[: choice.end()] if (choice := _CHOICE.match(rest)) else _SENTENCE_END.split(rest, maxsplit=1)[0]
-    if found := _SPAN.search(text):
-        *_, before = _SENTENCE_END.split(text[: found.start()])
-        return "" if _DENIED.search(before) else next(span for span in found.groups() if span is not None)
+    if match := _SPAN.search(text):
+        *_, before = _SENTENCE_END.split(text[: match.start()])
+        return "" if _DENIED.search(before) else next(span for span in match.groups() if span is not None)
     if text.endswith("?"):
         return ""
     if "\n" not in text and (_ONE_WORD.fullmatch(text) or not re.search(r"(?<!\\)\b[A-Za-z]{2,}", text)):

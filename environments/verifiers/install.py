@@ -136,7 +136,7 @@ def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -
     options = [] if build else [_WHEELS_ONLY]
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        files = [str(one.resolve()) for one in wheels]
+        files = [str(wheel.resolve()) for wheel in wheels]
         wanted = files if requirement in map(wheel_requirement, wheels) else [requirement, *files]
         about = ["--dry-run", "--ignore-installed", "--report", str(report)]
         hint = "check its name and version" + ("" if build else "; --build makes wheels of what has none")
@@ -181,14 +181,14 @@ def _install(lock: PackageLock, folder: Path, carried: Path) -> None:
         wheels.mkdir()
         lines = []
         for wheel in lock.wheels:
-            place = f"{wheel.name}=={wheel.version}"
+            requirement = f"{wheel.name}=={wheel.version}"
             if wheel.carried:  # by its file: an index may have another of that name and version
                 source = carried / wheel.sha256
                 if not source.is_file() or file_sha256(source) != wheel.sha256:
                     raise ConfigError(f"the wheel {wheel.file} is not {source}", "fetch the pool's files again")
                 shutil.copyfile(source, wheels / wheel.file)
-                place = f"{wheel.name} @ {(wheels / wheel.file).as_uri()}"
-            lines.append(f"{place} --hash=sha256:{wheel.sha256}\n")
+                requirement = f"{wheel.name} @ {(wheels / wheel.file).as_uri()}"
+            lines.append(f"{requirement} --hash=sha256:{wheel.sha256}\n")
         wanted.write_text("".join(lines))
         options = ["--no-deps", "--require-hashes", _WHEELS_ONLY, "--target", str(site), "--requirement", str(wanted)]
         try:

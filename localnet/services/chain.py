@@ -38,16 +38,16 @@ def find_anvil() -> Path:
     """The native program: from the checkout's node_modules, or the one on PATH. Raises ConfigError."""
     machine = _MACHINES.get(platform.machine().lower(), "")
     package = f"@foundry-rs/anvil-{platform.system().lower()}-{machine}"
-    found = shutil.which("anvil")
+    anvil = shutil.which("anvil")
     # npm's `anvil` is a node wrapper that would not pass signals on; the native program lies beside its package.
-    wrapped = [folder for folder in Path(found).resolve().parents if folder.name == "node_modules"] if found else []
+    wrapped = [folder for folder in Path(anvil).resolve().parents if folder.name == "node_modules"] if anvil else []
     for modules in (Path(localnet.__file__).parents[1] / "node_modules", *wrapped):
         for folder in (modules, modules / "@foundry-rs/anvil/node_modules"):
             program = folder / package / "bin" / "anvil"
             if program.is_file():
                 return program
-    if found:
-        return Path(found)
+    if anvil:
+        return Path(anvil)
     raise ConfigError("anvil, the local chain, is not installed", "run `make setup` (or put Foundry's anvil on PATH)")
 
 
@@ -91,11 +91,11 @@ class Anvil:
         if not self.running():
             raise MusterError(f"anvil ended at once: {self.log_tail()}", f"see {self.log}")
         try:
-            found = int(self.call("eth_chainId"), 16)
+            chain_id = int(self.call("eth_chainId"), 16)
         except UnreachableError:
             return False
-        if found != self.chain_id:
-            raise ConfigError(f"port {self.port} answers for chain {found}", "stop what uses it")
+        if chain_id != self.chain_id:
+            raise ConfigError(f"port {self.port} answers for chain {chain_id}", "stop what uses it")
         return True
 
     def running(self) -> bool:
@@ -136,15 +136,15 @@ def saved_state(path: Path) -> Path | None:
 
     Raises ConfigError if what is there is not a state: nothing is overwritten.
     """
-    found = [one for one in (path, path.with_suffix(".old")) if one.exists()]
-    for candidate in found:
+    snapshots = [snapshot for snapshot in (path, path.with_suffix(".old")) if snapshot.exists()]
+    for candidate in snapshots:
         try:
             fields = json.loads(candidate.read_bytes())
         except (OSError, ValueError):
             continue
         if isinstance(fields, dict) and "blocks" in fields and "accounts" in fields:
             return _one_genesis(candidate, fields)
-    if found:
+    if snapshots:
         hint = "restore it from a copy, or remove --data to start anew"
         raise ConfigError(f"the chain's state {path} is damaged", hint)
     return None

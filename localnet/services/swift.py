@@ -147,8 +147,8 @@ class SwiftServer:
         finally:
             connection.close()
         if answer.status != 200 and b"BucketAlready" not in text:
-            said = f"{answer.status} {text[:200]!r}"
-            raise MusterError(f"cannot make the bucket {layout.bucket}: {said}", "see the log above")
+            refusal = f"{answer.status} {text[:200]!r}"
+            raise MusterError(f"cannot make the bucket {layout.bucket}: {refusal}", "see the log above")
 
     def _close(self) -> None:
         """No new clients; those in flight get a few seconds."""

@@ -68,14 +68,14 @@ def check_attributes(folder: Path) -> None:
 
 def _credentials(path: Path) -> dict[str, str]:
     if not path.exists():
-        made = {
+        settings = {
             "access_key": "local:muster",
             "secret_key": secrets.token_hex(20),
             "region": "us-east-1",
             "suffix": secrets.token_hex(16),  # part of every object's place on disk: never changed
         }
-        _write(path, json.dumps(made))
-        return made
+        _write(path, json.dumps(settings))
+        return settings
     try:
         stored = json.loads(path.read_text())
         return {name: str(stored[name]) for name in ("access_key", "secret_key", "region", "suffix")}

@@ -37,8 +37,8 @@ def main() -> int:
     )  # fmt: skip
     run = SwarmRun(plan)
     members, contents = run.run()
-    found, times = list(facts(plan, members, contents)), os.times()
-    good = all(fact.good for fact in found)
+    facts_found, times = list(facts(plan, members, contents)), os.times()
+    good = all(fact.good for fact in facts_found)
     numbers = {
         "seconds": round(run.progress.seconds, 1),
         "cpu_seconds": round(times.children_user + times.children_system + times.user + times.system, 1),
@@ -49,13 +49,13 @@ def main() -> int:
     }
     report = {
         "seed": plan.seed, "rounds": plan.rounds, "pace": plan.pace, **numbers, "good": good, "events": run.events,
-        "facts": [fact._asdict() for fact in found], "members": [member.report() for member in members],
+        "facts": [fact._asdict() for fact in facts_found], "members": [member.report() for member in members],
     }  # fmt: skip
     path = plan.root / "report.json"
     write_atomic(path, json.dumps(report, indent=1).encode() + b"\n")
     spent = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
-    said = [f"{'yes' if fact.good else 'NO '} {fact.text}" for fact in found]
-    print("\n".join([*table(members, contents), *said, spent, f"numbers: {path}"]))
+    lines = [f"{'yes' if fact.good else 'NO '} {fact.text}" for fact in facts_found]
+    print("\n".join([*table(members, contents), *lines, spent, f"numbers: {path}"]))
     return 0 if good else 1
 
 

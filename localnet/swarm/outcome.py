@@ -52,8 +52,8 @@ class Member:
 
         self.look()
         self.unsent, self.restarts = self.outbox(), restarts
-        if found := checkpoints(self.home / "checkpoints"):
-            state = json.loads((found[-1] / STATE).read_bytes())["state"]
+        if saved := checkpoints(self.home / "checkpoints"):
+            state = json.loads((saved[-1] / STATE).read_bytes())["state"]
             self.steps = state["step"]
             self.breaches = sum(record["breaches"] for record in state["extra"]["inbox"]["records"].values())
 
@@ -95,9 +95,9 @@ def read_bucket(exchange: Exchange, swarm: SwarmDocument) -> BucketContents:
     envelopes: Counter[tuple[str, int]] = Counter()
     groups: set[str] = set()
     for entry in list(exchange.listed()):
-        one = open_envelope(exchange.get(entry, swarm.envelope_bytes), swarm)
-        envelopes[one.member, one.round] += 1
-        groups |= {f"{one.member}/{one.round}/{group.slot}" for group in one.groups}
+        envelope = open_envelope(exchange.get(entry, swarm.envelope_bytes), swarm)
+        envelopes[envelope.member, envelope.round] += 1
+        groups |= {f"{envelope.member}/{envelope.round}/{group.slot}" for group in envelope.groups}
     return BucketContents(envelopes, frozenset(groups))
 
 
@@ -111,45 +111,51 @@ class Fact(NamedTuple):
 def facts(plan: SwarmPlan, members: Sequence[Member], contents: BucketContents) -> Iterator[Fact]:
     """Nobody stopped, nothing was trained twice, and what was shared arrived."""
     # Nobody stopped.
-    broken = [one.name for one in members if [line["round"] for line in one.lines] != list(range(one.made))]
-    short = [one.name for one in members if one.made < plan.rounds]
-    made = sum(one.made for one in members)
-    yield _all(f"every member made {plan.rounds} rounds or more, each once; {made} in all", [*short, *broken])
-    planned = {one.member for one in plan.kills}
-    alive = [one.name for one in members if one.name in planned and (len(one.killed) != 1 or one.restarts < 1)]
-    times = Counter(phase for one in members for phase in one.killed)
+    broken = [member.name for member in members if [line["round"] for line in member.lines] != list(range(member.made))]
+    short = [member.name for member in members if member.made < plan.rounds]
+    rounds_made = sum(member.made for member in members)
+    yield _all(f"every member made {plan.rounds} rounds or more, each once; {rounds_made} in all", [*short, *broken])
+    planned = {kill.member for kill in plan.kills}
+    alive = [
+        member.name for member in members if member.name in planned and (len(member.killed) != 1 or member.restarts < 1)
+    ]
+    times = Counter(phase for member in members for phase in member.killed)
     when = ", ".join(f"{times[phase]} {phase}" for phase in SwarmPhase if times[phase])
     yield _all(f"{len(planned)} members were killed once and came back ({when})", alive)
-    stood = [one.name for one in members if one.made_at_end <= one.made_at_start]
-    made = sum(one.made_at_end - one.made_at_start for one in members)
-    yield _all(f"without the bucket every member went on, {made} rounds in all", stood)
-    never = [one.name for one in members if not one.alone()]
-    yield _all(f"{sum(one.alone() for one in members)} rounds were made alone, some by everybody", never)
+    stood = [member.name for member in members if member.made_at_end <= member.made_at_start]
+    rounds_made = sum(member.made_at_end - member.made_at_start for member in members)
+    yield _all(f"without the bucket every member went on, {rounds_made} rounds in all", stood)
+    never = [member.name for member in members if not member.alone()]
+    yield _all(f"{sum(member.alone() for member in members)} rounds were made alone, some by everybody", never)
 
     # Nothing twice.
-    again = [one.name for one in members if one.steps != one.made]
+    again = [member.name for member in members if member.steps != member.made]
     yield _all("each member's weights were trained in as many steps as it made rounds", again)
-    twice = [f"{one.name} {name}" for one in members for name, times in Counter(one.shared).items() if times > 1]
+    twice = [
+        f"{member.name} {name}" for member in members for name, times in Counter(member.shared).items() if times > 1
+    ]
     yield _all("no member trained on a group twice", twice)
-    own = [one.name for one in members for name in one.shared if name.startswith(f"{one.address}/")]
+    own = [member.name for member in members for name in member.shared if name.startswith(f"{member.address}/")]
     yield _all("no member took its own groups for others'", own)
     double = [f"round {number} of {member}" for (member, number), count in contents.envelopes.items() if count > 1]
     yield _all(f"{len(contents.envelopes)} envelopes, no two of one member and round", double)
-    blaming = [one.name for one in members if one.breaches]
+    blaming = [member.name for member in members if member.breaches]
     yield _all("nobody found anybody out", blaming)
 
     # What was shared arrived.
-    trained = Counter(name for one in members for name in one.shared)
+    trained = Counter(name for member in members for name in member.shared)
     unknown = sorted(set(trained) - contents.groups)
     yield _all("every group of others that was trained on lies signed in the bucket", unknown)
-    lonely = [one.name for one in members if not one.shared]
+    lonely = [member.name for member in members if not member.shared]
     yield _all(f"every member trained on others' groups, {trained.total()} times in all", lonely)
     takers = Counter(name.partition("/")[0] for name in trained)
-    ignored = [one.name for one in members if not takers[one.address]]
+    ignored = [member.name for member in members if not takers[member.address]]
     yield _all(f"every member's groups were taken by others, {len(trained)} of {len(contents.groups)} groups", ignored)
-    waited = [(one, number) for one in members for number in one.waiting]
-    lost = [f"{one.name} round {number}" for one, number in waited if not contents.envelopes[one.address, number]]
-    left = [f"{one.name} round {number}" for one in members for number in one.unsent]
+    waited = [(member, number) for member in members for number in member.waiting]
+    lost = [
+        f"{member.name} round {number}" for member, number in waited if not contents.envelopes[member.address, number]
+    ]
+    left = [f"{member.name} round {number}" for member in members for number in member.unsent]
     yield _all(f"the {len(waited)} envelopes that waited for the bucket were sent", [*lost, *left], bool(waited))
 
 
@@ -163,13 +169,13 @@ def _all(text: str, exceptions: Sequence[str], good: bool = True) -> Fact:
 
 def table(members: Sequence[Member], contents: BucketContents) -> list[str]:
     """A line for each member."""
-    taken = Counter(name.partition("/")[0] for one in members for name in one.shared)
+    taken = Counter(name.partition("/")[0] for member in members for name in member.shared)
     sent = Counter(member for member, _ in contents.envelopes)
     rows = [_COLUMNS]
-    for one in members:
-        rewards = " → ".join(f"{reward:.3f}" for _, reward in measured(one.lines)) or "not measured"
-        numbers = (one.made, one.alone(), one.own, len(one.shared), sent[one.address])
-        more = (len(one.waiting), taken[one.address])
-        rows.append((one.name, *map(str, numbers), *map(str, more), rewards, ", ".join(one.killed)))
+    for member in members:
+        rewards = " → ".join(f"{reward:.3f}" for _, reward in measured(member.lines)) or "not measured"
+        numbers = (member.made, member.alone(), member.own, len(member.shared), sent[member.address])
+        more = (len(member.waiting), taken[member.address])
+        rows.append((member.name, *map(str, numbers), *map(str, more), rewards, ", ".join(member.killed)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -75,55 +75,63 @@ class SwarmRun:
         for child in children:
             child.terminate()
         what = "the members to end their rounds"
-        self.processes.wait(what, lambda: all(one.finished for one in children), children[0].name, _READY_SECONDS)
+        self.processes.wait(what, lambda: all(child.finished for child in children), children[0].name, _READY_SECONDS)
 
     def _over(self) -> bool:
         """Look at the members; return whether there is nothing more to see."""
         self.processes.check()
-        for one in self.members:
-            one.look()
-        enough = all(one.made >= max(self.plan.rounds, self._marks[one.name] + LAST) for one in self.members)
+        for member in self.members:
+            member.look()
+        enough = all(member.made >= max(self.plan.rounds, self._marks[member.name] + LAST) for member in self.members)
         return self.phase is SwarmPhase.AFTER and self._all_killed() and enough
 
     def _turn(self) -> None:
         """The bucket goes, and comes back after a while: once everybody has made a round without it."""
         if not self._all_killed():
             return
-        if self.phase is SwarmPhase.BEFORE and all(one.made >= FIRST for one in self.members):
+        if self.phase is SwarmPhase.BEFORE and all(member.made >= FIRST for member in self.members):
             child = self.supervisor.children["s3"]
             child.finished = True  # nobody starts it again
             child.end(0)
-            for one in self.members:
-                one.made_at_start = one.made
+            for member in self.members:
+                member.made_at_start = member.made
             self._enter(SwarmPhase.DURING, "✂ the bucket is gone")
             return
-        passed, alone = time.monotonic() - self._since, all(one.alone(self._marks[one.name]) for one in self.members)
+        passed, alone = (
+            time.monotonic() - self._since,
+            all(member.alone(self._marks[member.name]) for member in self.members),
+        )
         if self.phase is SwarmPhase.DURING and alone and passed >= self.plan.outage:
-            for one in self.members:
-                one.made_at_end, one.waiting = one.made, one.outbox()
+            for member in self.members:
+                member.made_at_end, member.waiting = member.made, member.outbox()
             self.outage_seconds = passed
             self._start_storage()
             self._enter(SwarmPhase.AFTER, "the bucket is back")
 
     def _enter(self, phase: SwarmPhase, text: str) -> None:
         self.phase, self._since = phase, time.monotonic()
-        self._marks = {one.name: one.made for one in self.members}
+        self._marks = {member.name: member.made for member in self.members}
         self.say(f"{text}; {self._standing()}")
 
     def _all_killed(self) -> bool:
         """Whether everybody was who is to be killed in this phase."""
         due = {kill.member for kill in self.plan.kills if kill.phase is self.phase}
-        return all(one.killed for one in self.members if one.name in due)
+        return all(member.killed for member in self.members if member.name in due)
 
     def _kill(self) -> None:
         passed = time.monotonic() - self._since
         due = {kill.member for kill in self.plan.kills if kill.phase is self.phase and passed >= kill.seconds}
-        for one in self.members:
-            if one.name not in due or one.killed or not one.made or self.supervisor.children[one.name].pid is None:
+        for member in self.members:
+            if (
+                member.name not in due
+                or member.killed
+                or not member.made
+                or self.supervisor.children[member.name].pid is None
+            ):
                 continue
-            self.say(f"✂ kill -9 {one.name} after {one.made} rounds, {self.phase}")
-            self.supervisor.kill(one.name)
-            one.killed, self._marks[one.name] = (self.phase,), one.made
+            self.say(f"✂ kill -9 {member.name} after {member.made} rounds, {self.phase}")
+            self.supervisor.kill(member.name)
+            member.killed, self._marks[member.name] = (self.phase,), member.made
 
     def _report(self) -> None:
         if time.monotonic() - self._reported >= _REPORT_SECONDS:
@@ -133,4 +141,4 @@ class SwarmRun:
             self.progress.say(self._standing())
 
     def _standing(self) -> str:
-        return "rounds made: " + " ".join(str(one.made) for one in self.members)
+        return "rounds made: " + " ".join(str(member.made) for member in self.members)

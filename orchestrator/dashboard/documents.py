@@ -104,8 +104,10 @@ class Snapshot:
     def run_fields(self) -> dict[str, Any]:
         """Return the fields that dashboard, record and overview share."""
         watcher = self.service.chain_watcher
-        found = watcher.reconciliation if watcher else None
-        compared = run.ReconciliationEntry(**vars(found), current=watcher.current) if watcher and found else None
+        reconciled = watcher.reconciliation if watcher else None
+        compared = (
+            run.ReconciliationEntry(**vars(reconciled), current=watcher.current) if watcher and reconciled else None
+        )
         return self.status_fields() | {
             "name": self.config.name,
             "model": shown_source(self.config.model.source),
@@ -332,9 +334,9 @@ def shown_source(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2] if source.startswith(("/", ".", "~")) else source
 
 
-def counts(found: Counter[str]) -> dict[str, int]:
+def counts(by_status: Counter[str]) -> dict[str, int]:
     """Return how many submissions have each status."""
-    return {status.value: found[status.value] for status in Status}
+    return {status.value: by_status[status.value] for status in Status}
 
 
 def reward_entry(report: run.ReportEntry) -> run.RewardEntry:
@@ -345,10 +347,10 @@ def reward_entry(report: run.ReportEntry) -> run.RewardEntry:
     return run.RewardEntry(step=report.step, reward=reward, heldout=sets[0].average if sets else None, sets=sets)
 
 
-def slash_entries(found: Iterable[Slash]) -> list[run.SlashEntry]:
+def slash_entries(slashes: Iterable[Slash]) -> list[run.SlashEntry]:
     """Return penalties with their reasons in words."""
     unnamed = "minority, withheld or overturned vote"
-    return [run.SlashEntry(**vars(slash), reason=label(slash.code) or unnamed) for slash in found]
+    return [run.SlashEntry(**vars(slash), reason=label(slash.code) or unnamed) for slash in slashes]
 
 
 @dataclass
@@ -364,15 +366,15 @@ class StepTally:
 
 def tallies(files: Iterable[FileFacts]) -> dict[int, StepTally]:
     """Return policy step → its tally."""
-    found = defaultdict[int, StepTally](StepTally)
+    tallies = defaultdict[int, StepTally](StepTally)
     for step, status, units, submitted, decided in files:
-        tally = found[step]
+        tally = tallies[step]
         tally.files[status] += 1
         tally.submitted = _extended(tally.submitted, submitted)
         if status == Status.ACCEPTED:
             tally.tokens += units
             tally.accepted = _extended(tally.accepted, decided or submitted)
-    return found
+    return tallies
 
 
 def _extended(span: tuple[int, int] | None, time: int) -> tuple[int, int]:

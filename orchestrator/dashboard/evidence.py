@@ -30,10 +30,10 @@ MAX_TEXT = 20_000
 
 def find_submission(state: State, pool: int, sequence: int) -> Submission:
     """Return a file. Raises HttpError 404 if there is no such file."""
-    found = state.submissions.get((pool, sequence))
-    if found is None:
+    submission = state.submissions.get((pool, sequence))
+    if submission is None:
         raise HttpError(404, f"pool {pool} has no file {sequence}", "see the list of files")
-    return found
+    return submission
 
 
 def panels(state: State, sub: Submission) -> list[views.PanelEntry]:
@@ -111,9 +111,11 @@ class Evidence:
             engine=verdict.engine,
             audited=len(verdict.audited),
             findings=[
-                views.FindingEntry(check=one.check, code=one.code.label, note=one.note, figures=one.measurements)
-                for one in verdict.findings
-                if one.check != CHECK  # the null model's long columns
+                views.FindingEntry(
+                    check=finding.check, code=finding.code.label, note=finding.note, figures=finding.measurements
+                )
+                for finding in verdict.findings
+                if finding.check != CHECK  # the null model's long columns
             ],
         )
 
@@ -159,7 +161,11 @@ class Evidence:
     def _read_tokenizer(self, manifest_hash: bytes, owner: str) -> Tokenizer:
         stored = self.open_object(object_key("manifests", manifest_hash), MAX_STORED_BYTES)
         manifest = unseal(stored, manifest_hash, ManifestScope(self.pool, owner))
-        (file,) = (one for one in manifest.files if one.name == "tokenizer.json" and one.size <= MAX_TOKENIZER_BYTES)
+        (file,) = (
+            weight_file
+            for weight_file in manifest.files
+            if weight_file.name == "tokenizer.json" and weight_file.size <= MAX_TOKENIZER_BYTES
+        )
         data = b"".join(self.open_object(shard.key, shard.size) for shard in file.shards)
         return Tokenizer.from_str(data.decode())
 

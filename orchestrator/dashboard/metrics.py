@@ -92,12 +92,12 @@ def participant_metrics(heartbeats: Mapping[str, Heartbeat], now: float) -> Iter
     yield _labelled(GaugeMetricFamily, "participants", "Participants by their heartbeats.", "state", states)
     alive = [heartbeat for heartbeat in heartbeats.values() if heartbeat.is_alive(now)]
     own = {role: [heartbeat for heartbeat in alive if heartbeat.body.role == role] for role in _ROLES}
-    present = {role: len(found) for role, found in own.items()}
-    trouble = {role: sum(map(_in_trouble, found)) for role, found in own.items()}
-    behind = {role: sum(one.body.version not in ("", VERSION) for one in found) for role, found in own.items()}
+    present = {role: len(beats) for role, beats in own.items()}
+    trouble = {role: sum(map(_in_trouble, beats)) for role, beats in own.items()}
+    behind = {role: sum(beat.body.version not in ("", VERSION) for beat in beats) for role, beats in own.items()}
     longest = {
-        role: max((now - wait.since for one in found for wait in one.body.waits), default=0.0)
-        for role, found in own.items()
+        role: max((now - wait.since for beat in beats for wait in beat.body.waits), default=0.0)
+        for role, beats in own.items()
     }
     longest["orchestrator"] = max((now - wait["since"] for wait in WAITS.report()), default=0.0)
     for name, words, values in (

@@ -67,11 +67,11 @@ def style() -> str:
 
 def _vendored(path: str) -> str:
     """Return a file of an npm package: from where `make setup` copied it, else from `node_modules`."""
-    places = [STATIC / "vendor", *(folder / "node_modules" for folder in STATIC.parents)]
-    found = next((place / path for place in places if (place / path).is_file()), None)
-    if found is None:
+    folders = [STATIC / "vendor", *(folder / "node_modules" for folder in STATIC.parents)]
+    file = next((folder / path for folder in folders if (folder / path).is_file()), None)
+    if file is None:
         raise ConfigError(f"the npm package file {path} is missing", "run `make setup`")
-    return found.read_text(encoding="utf-8")
+    return file.read_text(encoding="utf-8")
 
 
 def _policy(connect: str) -> str:

@@ -272,7 +272,10 @@ class ReportDocuments(ResponseBody):
 
 def documents(summary: RunSummary | None, record: run.RunRecord, details: FileDetails | None = None) -> ReportDocuments:
     """Return everything that the pages of a report show."""
-    by_step = tallies((one.step, one.status, one.units, one.time, one.decided or 0) for one in record.submissions)
+    by_step = tallies(
+        (submission.step, submission.status, submission.units, submission.time, submission.decided or 0)
+        for submission in record.submissions
+    )
     return ReportDocuments(
         summary=summary,
         record=record,
@@ -382,11 +385,14 @@ def fetch_details(url: str, record: run.RunRecord) -> FileDetails:
 
 def notable(record: run.RunRecord, most: int = MOST_DETAILS) -> list[int]:
     """Choose at most `most` files: the two that the overview shows, those that were refused or disputed, the newest."""
-    accepted = [one for one in record.submissions if one.status == "accepted"]
-    base = [one for one in accepted if one.step == 0]
-    shown = {max((one.sequence for one in some), default=-1) for some in (base, accepted)}
-    quiet = {one.sequence for one in accepted if not one.disputed}
-    order = sorted((one.sequence not in shown, one.sequence in quiet, -one.sequence) for one in record.submissions)
+    accepted = [submission for submission in record.submissions if submission.status == "accepted"]
+    base = [submission for submission in accepted if submission.step == 0]
+    shown = {max((submission.sequence for submission in some), default=-1) for some in (base, accepted)}
+    quiet = {submission.sequence for submission in accepted if not submission.disputed}
+    order = sorted(
+        (submission.sequence not in shown, submission.sequence in quiet, -submission.sequence)
+        for submission in record.submissions
+    )
     return [-negated for _, _, negated in order[:most]]
 
 

@@ -91,10 +91,10 @@ def view(
     return register
 
 
-def _page(found: Sequence[T], after: int, limit: int, show: Callable[[T], Any] = lambda row: row) -> views.Listing[Any]:
+def _page(items: Sequence[T], after: int, limit: int, show: Callable[[T], Any] = lambda row: row) -> views.Listing[Any]:
     end = after + limit
-    rows = [show(one) for one in found[after:end]]
-    return views.Listing(rows=rows, total=len(found), next=end if end < len(found) else None)
+    rows = [show(item) for item in items[after:end]]
+    return views.Listing(rows=rows, total=len(items), next=end if end < len(items) else None)
 
 
 def listing(
@@ -158,7 +158,9 @@ def get_overview(query: Query) -> views.Overview:
         tokens=sum(tally.tokens for tally in tallies),
         throughput=_throughput(query),
         nodes=Counter(node.value for node in nodes),
-        validators=Counter(one.value for _, _, _, one in query.owners() if one is not run.NodeState.LEFT),
+        validators=Counter(
+            node_state.value for _, _, _, node_state in query.owners() if node_state is not run.NodeState.LEFT
+        ),
         map="".join(node.value[0] for node in nodes),
         held=query.held_steps(),
         disputes=sum(of == query.pool_id for of, _ in state.disputes),
@@ -207,7 +209,7 @@ def list_pools(query: Query, after: Offset = 0, limit: Limit = 25) -> views.List
             url=pool.service_url,
             here=pool.pool == query.pool_id,
             steps=len(pool.steps),
-            nodes=sum(one.pool == pool.pool and one.member for one in query.state.accounts.values()),
+            nodes=sum(account.pool == pool.pool and account.member for account in query.state.accounts.values()),
             submissions=len(pool.sequences),
             funded=pool.funded,
             held=pool.escrow,
@@ -287,12 +289,12 @@ def step_views(
 ) -> list[views.StepView]:
     """Return the published steps, each with the trainer's report on its making."""
     reported, entries = {report.step: report for report in reports}, []
-    for one in published:
-        report = reported.get(one.step)
+    for step in published:
+        report = reported.get(step.step)
         rewards = documents.reward_entry(report) if report else None
         judged: dict[str, Any] = {"reward": rewards and rewards.reward, "heldout": rewards and rewards.heldout}
-        tally = vars(tallies.get(one.step) or StepTally())
-        entries.append(views.StepView(**vars(one), **tally, **judged, report=report))
+        tally = vars(tallies.get(step.step) or StepTally())
+        entries.append(views.StepView(**vars(step), **tally, **judged, report=report))
     return entries
 
 
@@ -374,11 +376,11 @@ def list_submissions(
     earlier = (sequence for sequence in reversed(sequences) if after is None or sequence < after)
     candidates = (query.state.submissions[query.pool_id, sequence] for sequence in earlier)
     matching = (sub for sub in candidates if status in (None, sub.status) and step in (None, sub.step))
-    found = list(islice(matching, limit + 1))
+    submissions = list(islice(matching, limit + 1))
     return views.Listing(
-        rows=[run.SubmissionEntry(**query.submission_fields(sub)) for sub in found[:limit]],
+        rows=[run.SubmissionEntry(**query.submission_fields(sub)) for sub in submissions[:limit]],
         total=len(sequences) if status is None and step is None else None,
-        next=found[limit - 1].sequence if len(found) > limit else None,
+        next=submissions[limit - 1].sequence if len(submissions) > limit else None,
     )
 
 
@@ -393,8 +395,8 @@ def get_submission(query: Query, sequence: Number) -> views.SubmissionView:
         "lane": sub.lane,
         "final": sub.final_time or None,
         "panels": panels(state, sub),
-        "dispute": next((one for one in query.disputes() if one.sequence == sequence), None),
-        "canary": next((one for one in query.canaries() if one.sequence == sequence), None),
+        "dispute": next((dispute for dispute in query.disputes() if dispute.sequence == sequence), None),
+        "canary": next((canary for canary in query.canaries() if canary.sequence == sequence), None),
         "slashes": documents.slash_entries(slashes),
     }
     return views.SubmissionView(**query.submission_fields(sub) | shown)
@@ -426,12 +428,12 @@ def get_hits(query: Query, q: Annotated[str, QueryParameter(min_length=1, max_le
     """Nodes, validators, operators and files by the beginning of an address or hash (`0x` and at least four digits);
     files, policy steps and pools by number."""
     text, pool = q.strip(), query.pool
-    found: Iterator[views.HitEntry] = iter(())
+    hits: Iterator[views.HitEntry] = iter(())
     if pool is not None and re.fullmatch(r"#?[0-9]{1,9}", text):
-        found = _by_number(query.state, pool, int(text.lstrip("#")))
+        hits = _by_number(query.state, pool, int(text.lstrip("#")))
     elif pool is not None and re.fullmatch(r"(0x)?[0-9a-fA-F]{4,64}", text):
-        found = _by_digits(query.state, pool, text.lower().removeprefix("0x"))
-    return views.Hits(query=text, hits=list(islice(found, MOST_HITS)))
+        hits = _by_digits(query.state, pool, text.lower().removeprefix("0x"))
+    return views.Hits(query=text, hits=list(islice(hits, MOST_HITS)))
 
 
 def _by_number(state: State, pool: Pool, number: int) -> Iterator[views.HitEntry]:
@@ -449,7 +451,10 @@ def _by_digits(state: State, pool: Pool, digits: str) -> Iterator[views.HitEntry
     def begins(text: str) -> bool:
         return text.lower().removeprefix("0x").startswith(digits)
 
-    accounts, seats = [one for one in state.accounts.values() if one.pool == pool.pool], state.seats.values()
+    accounts, seats = (
+        [account for account in state.accounts.values() if account.pool == pool.pool],
+        state.seats.values(),
+    )
     voters = [seat for seat in seats if seat.voter != seat.owner]
     named = [
         *(("node", account.node, account.node, "node") for account in accounts),

@@ -9,7 +9,7 @@ from protocol.api.endpoints import Get, Post
 from protocol.api.work import UploadResponse
 
 MOST_LISTED = 500
-PLACE = r"([1-9][0-9]{0,3})-(0x[0-9a-f]{40})"
+CURSOR = r"([1-9][0-9]{0,3})-(0x[0-9a-f]{40})"
 """A position in a listing: how many newer envelopes the member has, plus one, and its address."""
 Round = Annotated[int, Field(ge=0, lt=1 << 32)]
 
@@ -34,7 +34,7 @@ class EnvelopeListing(ResponseBody):
     """The newest envelope of every member, then the second newest, and so on, each by member. `next`: the next page."""
 
     envelopes: Annotated[Rows[ListedEnvelope], Field(max_length=MOST_LISTED)]
-    next: str | None = Field(None, pattern=f"^{PLACE}$")
+    next: str | None = Field(None, pattern=f"^{CURSOR}$")
 
 
 ENVELOPES: Get[EnvelopeListing] = Get("/v1/envelopes", TypeAdapter(EnvelopeListing), limit=1 << 20)

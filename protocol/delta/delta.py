@@ -162,9 +162,9 @@ def decode_steps(code: memoryview, base: Elements, out: Elements, form: FloatFor
     extra = np.zeros(further + 2, "<u4")
     extra[:further] = np.frombuffer(reader.take(4 * further), "<u4")
     reader.end()
-    found = codes.decode(base, out, form.numbers, _group_of(lowest), codes.slots(table), states, (tokens, extra))
-    if found != codes.GOOD:
-        what = "tokens" if found == codes.BAD_STATES else "further bits"
+    outcome = codes.decode(base, out, form.numbers, _group_of(lowest), codes.slots(table), states, (tokens, extra))
+    if outcome != codes.GOOD:
+        what = "tokens" if outcome == codes.BAD_STATES else "further bits"
         raise DeltaError(f"the {what} do not end where they should")
 
 
@@ -183,10 +183,10 @@ def _choose_groups(sample: Elements, form: FloatFormat) -> tuple[int, ...]:
 
 def _group_of(lowest: tuple[int, ...]) -> NDArray[np.uint8]:
     """Return the group of every exponent."""
-    made = np.zeros(256, np.uint8)
+    groups = np.zeros(256, np.uint8)
     for group, exponent in reversed(list(enumerate(lowest))):
-        made[exponent:] = group
-    return made
+        groups[exponent:] = group
+    return groups
 
 
 def _read_groups(reader: FieldReader, form: FloatFormat) -> tuple[int, ...]:
@@ -322,19 +322,19 @@ class WeightIndex:
     @classmethod
     def of(cls, tensors: Iterable[TensorEntry]) -> "WeightIndex":
         """Raises ValueError for two tensors of one name."""
-        made = tuple(sorted(tensors, key=lambda one: one.name))
-        if len({one.name for one in made}) < len(made):
+        ordered = tuple(sorted(tensors, key=lambda entry: entry.name))
+        if len({entry.name for entry in ordered}) < len(ordered):
             raise ValueError("two tensors of one name")
-        return cls(made)
+        return cls(ordered)
 
     def with_hashes(self, hashes: Mapping[str, bytes]) -> "WeightIndex":
         """Return the same tensors with other bytes, where `hashes` has a name."""
-        return WeightIndex(tuple(replace(one, sha256=hashes.get(one.name, one.sha256)) for one in self.tensors))
+        return WeightIndex(tuple(replace(entry, sha256=hashes.get(entry.name, entry.sha256)) for entry in self.tensors))
 
     @property
     def digest(self) -> bytes:
         """SHA-256 of the index as canonical JSON: the name of these weights."""
-        rows = [[one.name, one.dtype, list(one.shape), one.size, one.sha256.hex()] for one in self.tensors]
+        rows = [[entry.name, entry.dtype, list(entry.shape), entry.size, entry.sha256.hex()] for entry in self.tensors]
         return hashlib.sha256(canonical_json(rows)).digest()
 
 
@@ -352,7 +352,7 @@ def encode_delta(
     """Encode the delta that leads from `base` to `new`; at most about 100 bytes + 33 per tensor + 8 per segment longer
     than what changed. `apply` works as `map` does, on threads perhaps. Raises ValueError if the two do not have the
     same tensors of the same types and shapes."""
-    if base_index.with_hashes({one.name: one.sha256 for one in new_index.tensors}) != new_index:
+    if base_index.with_hashes({entry.name: entry.sha256 for entry in new_index.tensors}) != new_index:
         raise ValueError("the versions have other tensors: publish the full weights")
 
     def encode(before: TensorEntry, after: TensorEntry) -> bytes:
@@ -403,12 +403,12 @@ class DeltaReader:
         if base.size != entry.size:
             raise DeltaError(f"the base's {entry.name} has {base.size} bytes instead of {entry.size}")
         try:
-            made = decode_tensor(self._bodies[entry.name], base, entry.dtype)
+            tensor = decode_tensor(self._bodies[entry.name], base, entry.dtype)
         except DeltaError as error:
             raise DeltaError(f"{entry.name}: {error.what}") from None
-        if sha256(made) != entry.sha256:
+        if sha256(tensor) != entry.sha256:
             raise DeltaError(f"{entry.name} does not come out with its hash: the delta or the base is damaged")
-        return made
+        return tensor
 
 
 def apply_delta(
@@ -418,8 +418,8 @@ def apply_delta(
     the caller has checked before. Raises DeltaError, and then nothing was made."""
     reader = DeltaReader(delta, base_index, expected)
     changed = set(reader.changed)
-    made = {
+    tensors = {
         entry.name: reader.tensor(entry, base[entry.name]) if entry.name in changed else base[entry.name]
         for entry in reader.index.tensors
     }
-    return made, reader.index
+    return tensors, reader.index

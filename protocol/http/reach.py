@@ -39,8 +39,8 @@ class Reach:
     def addresses(self, host: str, port: int) -> list[str]:
         """Return the addresses of a host, in the resolver's order. Raises RefusedAddressError if one of them may not be
         connected to, OSError if the name does not resolve."""
-        found = _resolve(host, port)
-        inside = [] if self.private else [address for address in found if not is_public(address)]
+        addresses = _resolve(host, port)
+        inside = [] if self.private else [address for address in addresses if not is_public(address)]
         mine = _addresses_of(self.own) if inside else set()
         for address in inside:
             if address not in mine:
@@ -48,7 +48,7 @@ class Reach:
                     f"{host[:100]} leads to {address}, an address of a private network",
                     "if that network is yours, set `allow_private_sources` in the configuration",
                 )
-        return found
+        return addresses
 
 
 PUBLIC = Reach()
@@ -69,13 +69,13 @@ def is_public(address: str) -> bool:
 
 
 def _addresses_of(urls: tuple[str, ...]) -> set[str]:
-    found: set[str] = set()
+    addresses: set[str] = set()
     for url in urls:
         try:
-            found.update(_resolve(urlsplit(url).hostname or "", 0))
+            addresses.update(_resolve(urlsplit(url).hostname or "", 0))
         except (OSError, ValueError):
             continue
-    return found
+    return addresses
 
 
 def _resolve(host: str, port: int) -> list[str]:

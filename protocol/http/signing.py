@@ -112,22 +112,22 @@ def sign_request(
 def parse_headers(headers: Iterable[tuple[str, str]]) -> Credentials:
     """Return the credentials among all header pairs of a request. Raises RequestRefused for a missing, repeated or
     differently spelt field."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in headers:
         name = name.lower()
         if not name.startswith(_PREFIX):
             continue
         if name not in _FIELDS:
             raise RequestRefused(f"header {name} is unknown", "send the four X-Muster headers only")
-        if name in found:
+        if name in values:
             raise RequestRefused(f"header {name} appears twice", "send it once")
         if not _FIELDS[name].fullmatch(value):
             raise RequestRefused(f"header {name} is malformed", "see section 9 of the protocol")
-        found[name] = value
+        values[name] = value
     for name in _FIELDS:
-        if name not in found:
+        if name not in values:
             raise RequestRefused(f"header {name} is missing", "sign the request")
-    address, time, nonce, signature = (found[name] for name in _FIELDS)
+    address, time, nonce, signature = (values[name] for name in _FIELDS)
     try:
         checksummed = signing.checked_address(address)
     except ValueError as error:

@@ -231,7 +231,7 @@ def decode_row(data: bytes) -> Rollout:
 
 
 def _lists(data: bytes) -> list[bytes]:
-    at, found = _HEAD.size, []
+    at, proofs = _HEAD.size, []
     for size in (4, 4, 4, PROOF_BYTES):
         if len(data) - at < 4:
             raise MalformedFile("a row that ends before a count")
@@ -239,10 +239,10 @@ def _lists(data: bytes) -> list[bytes]:
         start, at = at + 4, at + 4 + count * size
         if at > len(data):
             raise MalformedFile("a row that ends before its lists")
-        found.append(data[start:at])
+        proofs.append(data[start:at])
     if at != len(data):
         raise MalformedFile("a row with bytes after its end")
-    return found
+    return proofs
 
 
 # Commitments
@@ -312,7 +312,7 @@ def interleaved(sampled: Tokens, inserted: Inserted) -> Tokens:
     return (*out, *sampled[start:])
 
 
-def sampled_places(sampled: int, inserted: Inserted) -> list[int]:
+def sampled_positions(sampled: int, inserted: Inserted) -> list[int]:
     """Return where each of the sampled tokens stands in that sequence, ascending."""
     out: list[int] = []
     start = shift = 0

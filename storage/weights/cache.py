@@ -40,13 +40,13 @@ class Spot:
 
 def spots(files: Iterable[WeightFile]) -> dict[str, list[Spot]]:
     """Return all spots by the shard's SHA-256, in order."""
-    found: dict[str, list[Spot]] = {}
+    spots: dict[str, list[Spot]] = {}
     for number, file in enumerate(files):
         offset = 0
         for shard in file.shards:
-            found.setdefault(shard.sha256, []).append(Spot(shard, number, offset))
+            spots.setdefault(shard.sha256, []).append(Spot(shard, number, offset))
             offset += shard.size
-    return found
+    return spots
 
 
 class Assembly(ExitStack):
@@ -215,8 +215,8 @@ class WeightCache:
 
     def versions(self) -> list[bytes]:
         """Return the digests of the complete versions, longest unused first."""
-        found = [path for path in self.folder.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)]
-        return [bytes.fromhex(path.name) for path in sorted(found, key=_modified)]
+        versions = [path for path in self.folder.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)]
+        return [bytes.fromhex(path.name) for path in sorted(versions, key=_modified)]
 
     def prune(self, keep: int = KEPT_VERSIONS, used: bytes = b"") -> None:
         """Remove all but the `keep` versions used last, and what fetches left that were abandoned a day ago. `used`
@@ -288,9 +288,9 @@ def has_its_shards(path: Path, file: WeightFile) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
         return False
     offset = 0
-    with path.open("rb", buffering=0) as found:
+    with path.open("rb", buffering=0) as holder:
         for shard in file.shards:
-            if not _copy(found, offset, shard):
+            if not _copy(holder, offset, shard):
                 return False
             offset += shard.size
     return True

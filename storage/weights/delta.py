@@ -30,7 +30,7 @@ _MAX_DIMENSIONS = 32
 
 
 @dataclass(frozen=True)
-class TensorPlace:
+class TensorSpan:
     """A tensor's name, safetensors' name of its type, its shape, and its bytes' place in the file."""
 
     name: str
@@ -40,7 +40,7 @@ class TensorPlace:
     end: int
 
 
-def tensor_places(path: Path) -> list[TensorPlace]:
+def tensor_spans(path: Path) -> list[TensorSpan]:
     """Return every tensor of the file, in the order of their bytes, which fill the file behind the header without gaps.
     Raises ValueError if the file is not like that, OSError."""
     size = path.stat().st_size
@@ -52,22 +52,22 @@ def tensor_places(path: Path) -> list[TensorPlace]:
         fields = parse_json(file.read(header))
     if not isinstance(fields, dict) or len(fields) > MAX_TENSORS:
         raise ValueError("its header is not one of safetensors")
-    places = [_place(name, entry, 8 + header) for name, entry in fields.items() if name != "__metadata__"]
-    places.sort(key=lambda one: (one.start, one.end))
-    ends = [8 + header, *(one.end for one in places)]
-    if [one.start for one in places] != ends[:-1] or ends[-1] != size:
+    spans = [_span(name, entry, 8 + header) for name, entry in fields.items() if name != "__metadata__"]
+    spans.sort(key=lambda span: (span.start, span.end))
+    ends = [8 + header, *(span.end for span in spans)]
+    if [span.start for span in spans] != ends[:-1] or ends[-1] != size:
         raise ValueError("its tensors do not fill the file")
-    return places
+    return spans
 
 
-def _place(name: str, entry: Any, data: int) -> TensorPlace:
+def _span(name: str, entry: Any, data: int) -> TensorSpan:
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]} if (
             0 <= start <= end < 1 << 53
             and len(shape) <= _MAX_DIMENSIONS
-            and all(type(one) is int and 0 <= one < 1 << 53 for one in shape)
+            and all(type(length) is int and 0 <= length < 1 << 53 for length in shape)
         ):
-            return TensorPlace(name, dtype, tuple(shape), data + start, data + end)
+            return TensorSpan(name, dtype, tuple(shape), data + start, data + end)
     raise ValueError("its header is not one of safetensors")
 
 
@@ -82,15 +82,15 @@ class MappedFile:
     ValueError for any other file, OSError."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.places = path, tensor_places(path)
-        self.tensors, self.size = _tensors(path, self.places), path.stat().st_size
-        start = min((place.start for place in self.places), default=0)
+        self.path, self.spans = path, tensor_spans(path)
+        self.tensors, self.size = _tensors(path, self.spans), path.stat().st_size
+        start = min((span.start for span in self.spans), default=0)
         with path.open("rb") as file:
             self.header = file.read(start)
 
     @cached_property
     def index(self) -> "WeightIndex":
-        return _index(self.places, self.tensors)
+        return _index(self.spans, self.tensors)
 
 
 def encode_file(base: MappedFile, new: MappedFile) -> bytes | None:
@@ -99,7 +99,7 @@ def encode_file(base: MappedFile, new: MappedFile) -> bytes | None:
     if a file changes meanwhile."""
     from protocol.delta.delta import DeltaReader, encode_delta
 
-    if base.header != new.header or base.places != new.places:
+    if base.header != new.header or base.spans != new.spans:
         return None
     with ThreadPoolExecutor(HASHING_THREADS) as threads:
         delta = encode_delta(base.tensors, base.index, new.tensors, new.index, threads.map)
@@ -121,24 +121,24 @@ def apply_file(path: Path, deltas: Sequence[tuple[bytes, Path]]) -> None:
     from protocol.delta.delta import DeltaReader
 
     try:
-        places = tensor_places(path)
+        spans = tensor_spans(path)
     except ValueError as error:
         raise IntegrityError(f"{path.name} is no base for a delta: {error}", "fetch the full weights") from None
-    tensors = _tensors(path, places)
+    tensors = _tensors(path, spans)
     with path.open("r+b") as out:
-        index = _index(places, tensors)
+        index = _index(spans, tensors)
         readers = []
         for expected, delta in deltas:
             readers.append(DeltaReader(_mapped(delta).data, index, expected))
             index = readers[-1].index
         changed = [_changed(reader) for reader in readers]
-        for place in places:
-            data = tensors[place.name]
+        for span in spans:
+            data = tensors[span.name]
             for reader, entries in zip(readers, changed, strict=True):
-                if place.name in entries:
-                    data = reader.tensor(entries[place.name], data)
-            if data is not tensors[place.name]:
-                out.seek(place.start)
+                if span.name in entries:
+                    data = reader.tensor(entries[span.name], data)
+            if data is not tensors[span.name]:
+                out.seek(span.start)
                 out.write(data.data)
         out.flush()
         os.fsync(out.fileno())
@@ -149,24 +149,24 @@ def _changed(reader: "DeltaReader") -> dict[str, "TensorEntry"]:
     return {entry.name: entry for entry in reader.index.tensors if entry.name in names}
 
 
-def _index(places: Sequence[TensorPlace], tensors: dict[str, Bytes]) -> "WeightIndex":
+def _index(spans: Sequence[TensorSpan], tensors: dict[str, Bytes]) -> "WeightIndex":
     """Reads everything. Raises IntegrityError for sizes that do not fit shapes."""
     from protocol.delta.delta import TensorEntry, WeightIndex
 
-    def entry(place: TensorPlace) -> "TensorEntry":
-        return TensorEntry.of(place.name, place.dtype, place.shape, tensors[place.name])
+    def entry(span: TensorSpan) -> "TensorEntry":
+        return TensorEntry.of(span.name, span.dtype, span.shape, tensors[span.name])
 
     try:
         with ThreadPoolExecutor(HASHING_THREADS) as threads:
-            return WeightIndex.of(threads.map(entry, places))
+            return WeightIndex.of(threads.map(entry, spans))
     except ValueError as error:
         raise IntegrityError(f"a tensor is malformed: {error}", "fetch the full weights") from None
 
 
-def _tensors(path: Path, places: Sequence[TensorPlace]) -> dict[str, Bytes]:
+def _tensors(path: Path, spans: Sequence[TensorSpan]) -> dict[str, Bytes]:
     """Every tensor's bytes, read from the disk as they are needed."""
     whole = _mapped(path)
-    return {place.name: whole[place.start : place.end] for place in places}
+    return {span.name: whole[span.start : span.end] for span in spans}
 
 
 def _mapped(path: Path) -> Bytes:

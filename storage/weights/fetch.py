@@ -152,7 +152,11 @@ def _leads(parent: Manifest, delta: StepDelta, after: Manifest) -> bool:
     """Whether the delta covers everything that differs between the two, and only bytes change."""
     named = {file.name for file in delta.files}
     before = {file.name: file for file in parent.files}
-    if parent.step != delta.step or parent.pool_id != after.pool_id or set(before) != {one.name for one in after.files}:
+    if (
+        parent.step != delta.step
+        or parent.pool_id != after.pool_id
+        or set(before) != {file.name for file in after.files}
+    ):
         return False
     return all(
         before[file.name].sha256 == file.sha256 if file.name not in named else before[file.name].size == file.size
@@ -268,14 +272,14 @@ class _Fetcher:
 
     def _parent(self, delta: StepDelta) -> Manifest | None:
         if delta.parent not in self._parents:
-            found = None
+            parent = None
             try:
-                found = self.manifest(bytes.fromhex(delta.parent))
+                parent = self.manifest(bytes.fromhex(delta.parent))
             except MusterError as error:
                 log.info("no manifest of step %d, from which a delta leads: %s", delta.step, error)
-            if found is not None and len(found.every_shard()) > MAX_LISTED // MAX_LOOKUPS:
-                return found  # too large to be kept in memory for the next plan
-            self._parents[delta.parent] = found
+            if parent is not None and len(parent.every_shard()) > MAX_LISTED // MAX_LOOKUPS:
+                return parent  # too large to be kept in memory for the next plan
+            self._parents[delta.parent] = parent
         return self._parents[delta.parent]
 
     def _execute(self, plan: FetchPlan, size: int, after_failure: bool) -> None:
@@ -340,9 +344,9 @@ class _Fetcher:
             jobs = [pool.submit(job, item) for item in items]
             wait(jobs, return_when=FIRST_EXCEPTION)
             pool.shutdown(cancel_futures=True)
-        for one in jobs:
-            if not one.cancelled():
-                one.result()
+        for submitted in jobs:
+            if not submitted.cancelled():
+                submitted.result()
 
 
 @contextmanager

@@ -124,9 +124,9 @@ def prepare(
     """
     pieces: dict[str, bytes] = {}
     files = files or OpenFiles()
-    found = [_step_delta(folder, manifest, base, shard_size, pieces, files) for base in bases]
+    step_deltas = [_step_delta(folder, manifest, base, shard_size, pieces, files) for base in bases]
     files.close_others()
-    deltas = tuple(delta for delta in found if delta is not None)
+    deltas = tuple(delta for delta in step_deltas if delta is not None)
     fields = {**dict(manifest), "deltas": deltas, "snapshot": snapshot or not deltas}
     return PreparedStep(Manifest.model_validate(fields), pieces)
 
@@ -145,7 +145,7 @@ def send(
     for delta in manifest.deltas:
         reads += [(shard, partial(prepared.deltas.get, shard.sha256)) for shard in delta.shards]
     # What rests can be looked at without the weights that it goes with.
-    for file in (one for one in manifest.files if manifest.snapshot or one.name == MASK_FILE):
+    for file in (file for file in manifest.files if manifest.snapshot or file.name == MASK_FILE):
         path = folder / file.name
         reads += [(shard, partial(read_shard, path, shard_size, at)) for at, shard in enumerate(file.shards)]
 
@@ -161,8 +161,8 @@ def send(
     with ThreadPoolExecutor(UPLOAD_THREADS) as threads:
         sent = [threads.submit(put, *read) for read in reads]
         try:
-            for one in sent:
-                one.result()
+            for upload in sent:
+                upload.result()
         finally:
             threads.shutdown(cancel_futures=True)
     store.put(object_key("manifests", manifest.digest), seal(manifest, account))

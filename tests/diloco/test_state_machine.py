@@ -176,7 +176,7 @@ class OuterSteps(RuleBasedStateMachine):
     def time_is_up(self) -> None:
         before = self.schedule
         self.tell(timeout(before))
-        assert self.schedule.place != before.place, "nobody waits for ever"
+        assert self.schedule.position != before.position, "nobody waits for ever"
 
     @rule(data=st.data())
     def repeat_something_old(self, data: st.DataObject) -> None:

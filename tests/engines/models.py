@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engines.base import Completion, Engine, Request
-from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
+from protocol.rollout_file.rows import Inserted, interleaved, sampled_positions
 from protocol.toploc import proofs as toploc
 from tests.protocol.sampling.completion import verify_choices
 
@@ -27,7 +27,7 @@ def errors(
     puts = inserted or [()] * len(got)
     pairs = [(one.prompt, interleaved(done.tokens, put)) for one, done, put in zip(asked, got, puts, strict=True)]
     for request, completion, put, seen in zip(asked, got, puts, judge.prefill(pairs), strict=True):
-        places = sampled_places(len(completion.tokens), put)
+        places = sampled_positions(len(completion.tokens), put)
         for chunk in toploc.verify(seen.hidden[places], completion.proofs):
             worst["mismatches"] = max(worst["mismatches"], chunk.exponent_mismatches)
             worst["mantissa"] = max(worst["mantissa"], chunk.mantissa_mean)

@@ -20,7 +20,7 @@ from environments.turns import ReplyFrame, replay, tool_call
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
-from protocol.rollout_file.rows import Transcript, context_of, interleaved, sampled_places
+from protocol.rollout_file.rows import Transcript, context_of, interleaved, sampled_positions
 from tests.environments import chat_templates
 from tests.environments.chat_templates import BRACKETS, FAMILIES, HEADERS, REASONING, ChatFamily
 from tests.environments.test_program import written
@@ -59,7 +59,7 @@ def test_a_transcript_is_what_was_sampled_with_replies_between_and_says_what_is_
 def test_the_whole_sequence_holds_every_sampled_token_where_it_says(tokens: list[int], most: int) -> None:
     got = replay(tuple(tokens), {0}, most, echo)
     whole = interleaved(got.sampled, got.inserted)
-    places = sampled_places(len(got.sampled), got.inserted)
+    places = sampled_positions(len(got.sampled), got.inserted)
     assert [whole[place] for place in places] == list(got.sampled)
     assert (*got.sampled, *tokens[len(got.sampled) :]) == tuple(tokens)
     assert len(whole) - len(places) == sum(map(len, got.replies[: len(got.turns) - 1]))

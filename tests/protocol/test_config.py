@@ -170,7 +170,7 @@ def test_a_filter_keeps_exactly_what_it_was_made_of(data: st.DataObject) -> None
     candidates = data.draw(st.integers(1, 300))
     kept = tuple(sorted(data.draw(st.sets(st.integers(0, candidates - 1), min_size=1))))
     made = ProblemFilter.of(candidates, kept)
-    assert made.places == kept
+    assert made.kept_candidates == kept
     assert ProblemFilter.model_validate_json(made.model_dump_json()) == made
     filtered = SUMS.model_copy(update={"problems": made})
     assert {filtered.number(draw) for draw in range(len(kept))} == set(kept)

@@ -47,7 +47,7 @@ def test_a_place_is_taken_once(bucket: Bucket) -> None:
             bucket.look(place, 4)
     for wrong in (f"{entry}/x", f"diloco/{run}/log/1", entry.replace(run, run[:-1]), "log/../x"):
         for call in (lambda place: bucket.put_first(place, b"x"), lambda place: bucket.look(place, 100)):
-            with pytest.raises(ConfigError, match="is no place"):
+            with pytest.raises(ConfigError, match="is not the path"):
                 call(wrong)
 
 

@@ -371,17 +371,17 @@ def page(*rounds: int, then: str | None = None) -> EnvelopeListing:
     return EnvelopeListing(envelopes=rows, next=then)
 
 
-PLACE = "1-0x" + "0" * 40
+CURSOR = "1-0x" + "0" * 40
 
 
 def test_a_listing_without_an_end_ends(tmp_path: Path) -> None:
-    for pages in ((page(1, then=PLACE), page(2, then=PLACE)), (page(then=PLACE), page(then=PLACE))):
+    for pages in ((page(1, then=CURSOR), page(2, then=CURSOR)), (page(then=CURSOR), page(then=CURSOR))):
         with served(lying(tmp_path, *pages)) as url, pytest.raises(UnreachableError, match="without an end"):
             list(islice(through(url).listed(), 20))
 
 
 def test_a_listing_that_names_nothing_ends(tmp_path: Path) -> None:
-    empty = [page(then=PLACE.replace("1-", f"{number}-")) for number in range(1, 40)]
+    empty = [page(then=CURSOR.replace("1-", f"{number}-")) for number in range(1, 40)]
     gate = lying(tmp_path, *empty)
     with served(gate) as url, pytest.raises(UnreachableError, match="without an end"):
         list(through(url).listed())

@@ -38,7 +38,7 @@ def filtered(engine: Any, base: Path, journal: Path, plan: FilterPlan = PLAN, **
 
 def test_what_is_solved_in_an_eighth_to_three_quarters_of_the_tries_is_kept(base: Path, tmp_path: Path) -> None:
     report = filtered(solver(base), base, tmp_path / "tries.jsonl")
-    assert report.problems.places == tuple(number for number in range(CANDIDATES) if 1 <= number % 9 <= 6)
+    assert report.problems.kept_candidates == tuple(number for number in range(CANDIDATES) if 1 <= number % 9 <= 6)
     assert (report.kept, report.too_hard, report.too_easy) == (27, 5, 8)
     assert sha256_hex((tmp_path / "tries.jsonl").read_bytes()) == report.problems.report
 
@@ -67,7 +67,7 @@ def test_a_finished_filter_needs_no_engine_and_other_bounds_judge_the_same_tries
     assert filtered(again, base, tmp_path / "tries.jsonl") == whole
     strict = FilterPlan(CANDIDATES, lowest=0.5, highest=0.5)
     report = filtered(again, base, tmp_path / "tries.jsonl", strict)
-    assert report.problems.places == tuple(number for number in range(CANDIDATES) if number % 9 == 4)
+    assert report.problems.kept_candidates == tuple(number for number in range(CANDIDATES) if number % 9 == 4)
     assert not again.loaded
     assert not again.asked
 

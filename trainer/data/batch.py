@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from protocol.config import AdvantageName
-from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
+from protocol.rollout_file.rows import Inserted, interleaved, sampled_positions
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TrainRollout:
     @property
     def output_positions(self) -> list[int]:
         """The position of each output token in that sequence."""
-        return [len(self.prompt) + position for position in sampled_places(len(self.output), self.inserted)]
+        return [len(self.prompt) + position for position in sampled_positions(len(self.output), self.inserted)]
 
 
 # All completions of one problem by one submission.

@@ -17,7 +17,7 @@ from engines.base import Engine, EngineInfo, Prefilled
 from engines.torch_process import PACE
 from protocol.evidence.figures import FileFigures, Sum, arithmetic_label, blocks_of, finding, unexplained
 from protocol.evidence.null_model import StepNullModels
-from protocol.rollout_file.rows import interleaved, sampled_places
+from protocol.rollout_file.rows import interleaved, sampled_positions
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
 from protocol.toploc.codec import CHUNK, Drift
@@ -43,7 +43,7 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
     waiting: dict[int, Prefilled] = {}
     for row, replies, prefilled in zip(rows, inserted, engine.prefill(sequences), strict=True):
         if replies:  # nobody sampled or proved the environment's replies
-            places = sampled_places(len(context.rollouts[row].output_tokens), replies)
+            places = sampled_positions(len(context.rollouts[row].output_tokens), replies)
             prefilled = replace(prefilled, states=prefilled.states[places])
         waiting[row] = prefilled
         if sum(len(one.states) for one in waiting.values()) >= _together(prefilled):

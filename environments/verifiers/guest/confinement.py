@@ -90,8 +90,8 @@ def shut_in() -> None:
     rules: list[_Rule] = [((*_SOCKETS, *_PROGRAMS, *_CHANGES, *_OTHERS), _ERRNO | _EPERM, None)]
     rules.append((_LATER, _ERRNO | _ENOSYS, None))
     for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND):
-        for place, name in ((1, "open"), (2, "openat")):
-            rules.append(([name], _ERRNO | _EPERM, _Condition(place, _MASKED_EQUAL, flag, flag)))
+        for argument, name in ((1, "open"), (2, "openat")):
+            rules.append(([name], _ERRNO | _EPERM, _Condition(argument, _MASKED_EQUAL, flag, flag)))
     _load_filter(rules)
 
 
@@ -116,12 +116,12 @@ _NOW = 946684800.0  # 1 January 2000, as in the reproducible sandbox
 class _OfNow:
     """A function of `time` whose last argument is now if it is not given; no method of a class that keeps it."""
 
-    def __init__(self, real: Callable[..., Any], place: int, now: Any) -> None:
-        self._real, self._place, self._now = real, place, now
+    def __init__(self, real: Callable[..., Any], argument: int, now: Any) -> None:
+        self._real, self._argument, self._now = real, argument, now
 
     def __call__(self, *given: Any) -> Any:
-        is_given = given[self._place :] not in ((), (None,))
-        return self._real(*given) if is_given else self._real(*given[: self._place], self._now)
+        is_given = given[self._argument :] not in ((), (None,))
+        return self._real(*given) if is_given else self._real(*given[: self._argument], self._now)
 
 
 class InlineExecutor(concurrent.futures.Executor):
@@ -153,11 +153,11 @@ def hold_still() -> None:
         setattr(time, name, lambda: 0.0)
         setattr(time, f"{name}_ns", lambda: 0)
     moment = time.gmtime(_NOW)
-    for name, place, now in (
+    for name, argument, now in (
         *((name, 0, _NOW) for name in ("gmtime", "localtime", "ctime")),
         *(("asctime", 0, moment), ("strftime", 1, moment)),
     ):
-        setattr(time, name, _OfNow(getattr(time, name), place, now))
+        setattr(time, name, _OfNow(getattr(time, name), argument, now))
     # In the classes themselves: libraries in C have taken them for their own's base, and never ask a module.
     modified = ctypes.pythonapi.PyType_Modified
     modified.argtypes, modified.restype = [ctypes.py_object], None
@@ -222,7 +222,7 @@ def _own(number: int, what: str) -> None:
     if not what.startswith("/") or what.startswith(_NOWHERE):
         os.dup2(0, number)
         return
-    place, again = os.lseek(number, 0, os.SEEK_CUR), os.open(f"/proc/self/fd/{number}", os.O_RDONLY)
-    os.lseek(again, place, os.SEEK_SET)
+    offset, again = os.lseek(number, 0, os.SEEK_CUR), os.open(f"/proc/self/fd/{number}", os.O_RDONLY)
+    os.lseek(again, offset, os.SEEK_SET)
     os.dup2(again, number)
     os.close(again)

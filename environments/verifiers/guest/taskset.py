@@ -34,7 +34,7 @@ class Package:
         self._tasks = [self._checked(task) for task in itertools.islice(iter(taskset), MAX_ROWS + 1)]
         if len(self._tasks) > MAX_ROWS:
             raise Refused(f"it has more than {MAX_ROWS} tasks", "limit them by an argument of the package")
-        for task in {(type(one), type(one.data)): one for one in self._tasks}.values():
+        for task in {(type(task), type(task.data)): task for task in self._tasks}.values():
             _trace(task, "")  # so that no fork makes its types anew
 
     @property
@@ -72,7 +72,7 @@ class Package:
                 getattr(kind, name) is not getattr(self._base, name) for name in ("setup", "finalize", "score")
             ),
             "its tasks bring skills or files": bool(task.data.skills or task.data.artifacts),
-            "its rewards look into a machine": any(_needs_machine(one) for one in task.hooks("reward")),
+            "its rewards look into a machine": any(_needs_machine(reward) for reward in task.hooks("reward")),
             "its tasks reward nothing": not task.hooks("reward"),
         }
         for what, wrong in why.items():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from storage.weights.delta import tensor_places
+from storage.weights.delta import tensor_spans
 from tests.storage.weights.stepping import save
 
 GOOD = {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}
@@ -24,13 +24,13 @@ def written(path: Path, header: Any, data: int = 8, length: int | None = None) -
 
 def test_places(tmp_path: Path) -> None:
     save(tmp_path / "w", {"b": np.zeros(3, np.uint32), "a": np.zeros(0, np.uint16), "c": np.zeros(2, np.uint16)})
-    places = tensor_places(tmp_path / "w")
+    places = tensor_spans(tmp_path / "w")
     assert [(one.name, one.dtype, one.shape, one.end - one.start) for one in places] == [
         ("b", "F32", (3,), 12),
         ("a", "BF16", (0,), 0),
         ("c", "BF16", (2,), 4),
     ]
-    assert tensor_places(written(tmp_path / "x", {"__metadata__": {"format": "pt"}, "w": GOOD}))[0].name == "w"
+    assert tensor_spans(written(tmp_path / "x", {"__metadata__": {"format": "pt"}, "w": GOOD}))[0].name == "w"
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_places(tmp_path: Path) -> None:
 )
 def test_what_is_no_safetensors_file(tmp_path: Path, header: Any) -> None:
     with pytest.raises(ValueError, match=r"its (header|tensors)|JSON|EOF|recursion|expected"):
-        tensor_places(written(tmp_path / "w", header))
+        tensor_spans(written(tmp_path / "w", header))
 
 
 @pytest.mark.parametrize("length", [0, 1, 1 << 20, (1 << 64) - 1, 1 << 63])
 def test_a_header_that_does_not_fit(tmp_path: Path, length: int) -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        tensor_places(written(tmp_path / "w", {"w": GOOD}, length=length))
+        tensor_spans(written(tmp_path / "w", {"w": GOOD}, length=length))
 
 
 def test_damaged_files_raise_nothing_else(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_damaged_files_raise_nothing_else(tmp_path: Path) -> None:
             data[dice.randrange(len(data))] = dice.randrange(256)
         path.write_bytes(data[: dice.randint(0, len(data))] if dice.random() < 0.3 else data)
         with contextlib.suppress(ValueError):
-            tensor_places(path)
+            tensor_spans(path)
