@@ -45,7 +45,7 @@ test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, sta
 proofs: setup  ## halmos and slither, in an environment of their own
 	tools/contract-analysis.sh
 
-peers: setup  ## the reference toploc, TRL, shardcast and schemathesis, for comparison
+peers: setup  ## the reference toploc, TRL and schemathesis, for comparison
 	tools/peers.sh
 
 gas: setup
@@ -86,9 +86,10 @@ build/real/packages: localnet/real-packages.txt
 contracts: setup
 	$(FORGE) build
 
-wheel: setup  ## build/wheel/muster-*.whl, which needs no checkout
-	rm -rf build/lib build/bdist.*
+wheel: setup  ## build/wheel: muster's wheel and what lies beside it, which need no checkout and no compiler
+	rm -rf build/lib build/bdist.* build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w build/wheel .
+	$(BIN)/python -m tools.wheelhouse
 
 lock: setup  ## uv.lock, after a change of pyproject.toml
 	$(BIN)/uv lock

@@ -34,6 +34,8 @@ REGISTRY: dict[str, Attack] = {}  # every attack of the imported modules by its 
 class Cheat(Producer):
     """A producer with a strength; subclasses replace the stage in which they cheat."""
 
+    engine: Engine
+
     def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
         super().__init__(config, engine)
         self.strength = strength

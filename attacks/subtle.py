@@ -37,6 +37,23 @@ class LayerInt8(Cheat):
             super().load(folder)
 
 
+@small("lora", "computes with a product of rank 4 added to each matrix; strength: share of its root mean square", 0.001)
+class LowRank(Cheat):
+    def load(self, weights: Path) -> None:
+        source = torch.Generator().manual_seed(0)
+
+        def change(tensors: Tensors) -> Tensors:
+            return {name: self._moved(one, source) if one.ndim == 2 else one for name, one in sorted(tensors.items())}
+
+        with altered(weights, change) as folder:
+            super().load(folder)
+
+    def _moved(self, matrix: torch.Tensor, source: torch.Generator) -> torch.Tensor:
+        down, up = (torch.randn(size, generator=source) for size in ((4, matrix.shape[1]), (matrix.shape[0], 4)))
+        size = self.strength * matrix.float().pow(2).mean().sqrt() / 2  # √rank
+        return (matrix.float() + size * (up @ down)).to(matrix.dtype)
+
+
 @small("kv-int8", "keeps keys and values rounded to 8 bits, each head's of each token by its own scale")
 class KvInt8(Cheat):
     def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:

@@ -1,13 +1,16 @@
-"""What coalitions earn by breaking the rules, played on the contracts themselves (contracts/test/economy).
+"""What breaking the rules earns, played on the contracts themselves (contracts/test/economy).
 
-A plan is a point among a coalition's choices: known attacks, random plans, and variations of those that earned most.
+A plan is a point among a coalition's choices: named strategies, random plans, and variations of those that earned most.
 Lanes are played unwatched, watched (somebody re-checks what is to be paid) and with a canary; expectations mix them by
-EconomyLimits. Gains are tokens a lane beyond honest play in the same lanes, plus work spared.
+EconomyLimits. Gains are tokens a lane beyond honest play in the same lanes, plus work and checks spared: work at its
+pay, which is the most that it can cost, and checks at the share of that which benchmarks/results/price.json measured.
 
-Keys: `strategies`, `lanes`; `profitable`: how many gain, by three standard errors, within STATED; `worst` of these
-limits, by what it surely gains; `found`: the profitable ones; `beyond`: the best outside each of the limits.
+Keys: `strategies`, `lanes`; `check`: what one of the largest file costs and earns; `named`: what each of NAMED
+gains; `profitable`: how many plans gain, by three standard errors, within STATED; `worst` of these, by what it surely
+gains; `found`: the profitable ones; `beyond`: the best outside each of the limits.
 """
 
+import json
 import math
 import os
 import random
@@ -15,7 +18,6 @@ import subprocess
 import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, variance
@@ -27,42 +29,58 @@ from chain.deployment import FOLDER, NetworkConfig
 from protocol.encoding import TOKEN, parse_tokens
 
 ROOT = Path(__file__).parent.parent
-NETWORKS = ("local", "base-sepolia")
-ROWS = 16
-VOTE = {"truth": 12, "nothing": 0, "accept": 1, "reject": 3, "malformed": 10, "unavailable": 11, "each its own": 13}
+NETWORK = "base-sepolia"
+TERMS = tomllib.loads((FOLDER / "terms" / f"{NETWORK}.toml").read_text())
+ROWS, UNITS, WAYS = 128, 128 * 512, 5
+VOTE = {"truth": 12, "nothing": 0, "accept": 1, "reject": 3, "malformed": 10, "unavailable": 11}
+VOTE |= {"against the truth and split": 13, "a copied commitment": 14}
 CHOICES = {
     "owner": {"honest": 0, "in the coalition": 1},
-    "forged rows": {"none": 0, "1 of 16": 1, "4 of 16": 4, "all": ROWS},
-    "own files' bytes": {"in the storage": 0, "nowhere": 1},
+    "forged rows": {"none": 0, "1 of 128": 1, "32 of 128": 32, "all": ROWS},
+    "bytes": {"served to all": 0, "own ones nowhere": 1, "own ones to own seats": 2, "others' to own seats": 3},
     "votes on own files": VOTE,
     "votes on others' files": VOTE,
-    "votes so": {"with a majority": 1, "always": 0, "when all members are its own": 2, "in the minority": 3},
+    "votes so": {"with a majority": 1, "always": 0, "with all members": 2, "in the minority": 3, "alone": 4},
     "jurors on own files": VOTE,
     "jurors on others' files": VOTE,
     "disputes": {"nothing": 0, "honest work": 1, "own fraud": 2},
     "appeals": {"no": 0, "yes": 1},
     "false canary": {"none": 0, "accepted by most": 1, "not accepted by most": 2, "accepted by none": 3},
     "owner's service": {"relays": 0, "is silent": 1, "rotates its key": 2, "pauses the pool": 3},
+    "sequencer": {"runs": 0, "halts for half the window": 1},
+    "bonds": {"filled up": 0, "carried until evicted": 1},
 }
-"""By name and label what Market.sol's `Strategy` holds, in its order; the first label is the honest one."""
-KNOWN = (
-    {"owner": 1, "votes on others' files": VOTE["reject"], "jurors on others' files": VOTE["reject"]},
-    {"owner": 1, "votes on others' files": VOTE["unavailable"], "votes so": 2},
-    {"votes on others' files": VOTE["unavailable"]},
-    {"owner": 1, "votes on own files": VOTE["reject"], "jurors on own files": VOTE["reject"], "false canary": 2},
-    {"owner": 1, "jurors on own files": VOTE["reject"], "false canary": 1},
-    {"votes on own files": VOTE["accept"], "jurors on own files": VOTE["accept"], "forged rows": ROWS},
-    {"votes on own files": VOTE["unavailable"], "jurors on own files": VOTE["accept"], "forged rows": ROWS},
-    {"owner": 1, "votes on own files": VOTE["accept"], "forged rows": ROWS, "own files' bytes": 1},
-    {"votes on own files": VOTE["accept"], "votes on others' files": VOTE["accept"], "votes so": 0},
-    {"jurors on others' files": VOTE["reject"], "disputes": 1},
-    {"owner": 1, "votes on others' files": VOTE["each its own"], "votes so": 0},
-    {"votes on own files": VOTE["each its own"], "forged rows": ROWS, "votes so": 0},
-    {"jurors on own files": VOTE["each its own"], "votes on own files": VOTE["accept"], "forged rows": ROWS},
-)
+"""By name and label what Market.sol's `Strategy` holds, in its order; the first label is the honest one. Votes are five
+nibbles, one for each of the coalition's members of a body."""
+OWN, OTHERS, JURORS, OTHER_JURORS = (name for name, options in CHOICES.items() if options is VOTE)
+SO, FORGED = "votes so", "forged rows"
+REPLIES = ("accept", "reject", "malformed", "unavailable", "nothing", "a copied commitment")
+NAMED: dict[str, dict[str, Any]] = {
+    **{f"one seat votes {vote}, unseen": {OTHERS: vote, SO: "alone"} for vote in REPLIES},
+    **{f"all its seats vote {vote}, unseen": {OTHERS: vote, SO: "always"} for vote in REPLIES},
+    "owner rejects honest work": {"owner": 1, OTHERS: "reject", OTHER_JURORS: "reject"},
+    "owner voids honest work (High 1)": {"owner": 1, OTHERS: "against the truth and split", SO: "always"},
+    "owner calls honest work unavailable": {"owner": 1, OTHERS: "unavailable", SO: "with all members"},
+    "owner hides honest work from others": {"owner": 1, OTHERS: "reject", "bytes": 3},
+    "owner opens a false canary": {"owner": 1, OWN: "reject", JURORS: "reject", "false canary": 2},
+    "owner accuses those who accepted": {"owner": 1, JURORS: "reject", "false canary": 1},
+    "owner accepts what is nowhere": {"owner": 1, OWN: "accept", FORGED: ROWS, "bytes": 1},
+    "nodes forge, their seats accept": {OWN: "accept", JURORS: "accept", FORGED: ROWS},
+    "nodes forge, their seats split": {OWN: "against the truth and split", SO: "always", FORGED: ROWS},
+    "nodes forge, their jurors split": {OWN: "accept", JURORS: "against the truth and split", FORGED: ROWS},
+    "nodes forge, their seats do not look (High 2)": {OWN: "unavailable", JURORS: "unavailable", FORGED: ROWS},
+    "nodes flood with tiny garbage (High 3)": {OWN: "nothing", FORGED: ROWS, "files": 16, "others": 0, "units": 1},
+    "jurors reject honest work that friends dispute": {OTHER_JURORS: "reject", "disputes": 1},
+    "jurors stay away from disputes of friends (High 3)": {OTHER_JURORS: "nothing", "disputes": 1, SO: "always"},
+}
 RULES = ["rate", "fee", "jury_fee", "min_stake", "leverage", "committee", "jury", "appeal_jury", "audit_rate"]
-RULES += ["challenge_window"]
+RULES += ["challenge_window", "commit_window", "reveal_window"]
 Plan = dict[str, int]
+
+
+def labels(name: str) -> dict[str, int]:
+    """Return a choice's values by label; of votes those with which every seat votes alike."""
+    return {label: value * (0x11111 if CHOICES[name] is VOTE else 1) for label, value in CHOICES[name].items()}
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,7 @@ class EconomyLimits:
 
     seats: float = 1 / 3
     watched: float = 1 / 10
-    canaries: float = 1 / 1_000
+    canaries: float = 1 / 500
 
 
 STATED = EconomyLimits()
@@ -80,15 +98,10 @@ BEYOND = {"nobody re-checks": replace(STATED, watched=0.0), "no canaries": repla
 
 @dataclass
 class Played:
-    network: str
     plan: Plan
-    known: bool = False
+    named: str = ""
     lanes: list[tuple[int, int]] = field(default_factory=list)
     """The coalition's gain, the others' loss, in base units; of four lanes two are unwatched, the last has a canary."""
-
-    @property
-    def within(self) -> bool:
-        return self.plan["seats"] / 100 <= STATED.seats
 
     def expected(self, limits: EconomyLimits = STATED, column: int = 0) -> tuple[float, float]:
         """Return the mean per lane in tokens, and its standard error."""
@@ -105,80 +118,77 @@ class Played:
         return mean - 3 * error
 
     def summary(self, limits: EconomyLimits = STATED) -> dict[str, Any]:
-        mean, error = self.expected(limits)
-        harm = self.expected(limits, 1)[0]
+        (mean, error), (harm, _) = self.expected(limits), self.expected(limits, 1)
         return {"name": self.name(), "gain": round(mean, 4), "error": round(error, 4), "harm": round(harm, 4)}
 
     def name(self) -> str:
-        plan = self.plan
-        files = f"{plan['files']} of {plan['files'] + plan['others']} files of {plan['units']} units"
-        parts = [f"{self.network}, {plan['seats']}% of the seats, {files}"]
-        for name, options in CHOICES.items():
-            label = next(label for label, value in options.items() if value == plan[name])
-            if label != next(iter(options)):
-                parts.append(f"{name}: {label}")
+        plan, count = self.plan, self.plan["files"] + self.plan["others"]
+        parts = [f"{plan['seats']}% of the seats, {plan['files']} of {count} files of {plan['units']} units"]
+        for name in CHOICES:
+            if plan[name] != next(iter(labels(name).values())):
+                found = (label for label, value in labels(name).items() if value == plan[name])
+                parts.append(f"{name}: {next(found, hex(plan[name]))}")
         return "; ".join(parts)
 
 
-def draw_plan(source: random.Random, units: tuple[int, int], lanes: int, known: Plan | None = None) -> Plan:
-    """Choose at random, three in four honestly, but for the `known` ones; `units`: of shipped and largest file."""
+def draw_plan(source: random.Random, lanes: int, known: dict[str, Any] | None = None) -> Plan:
+    """Choose at random, three in four honestly, but for the `known` ones; of votes, half of the time one for each
+    seat."""
     files = source.choice((1, 3, 4, 16))
-    plan = {"seed": source.getrandbits(40), "lanes": lanes, "seats": source.randint(5, 45), "files": files}
+    plan = {"seed": source.getrandbits(40), "lanes": lanes, "seats": source.randint(5, 33), "files": files}
     plan |= {"others": source.choice((min(16 - files, round(files * 7 / 3)), 16 - files)), "rows": ROWS}
-    plan["units"] = source.choice((*units, units[1] // 10))
+    plan["units"] = source.choice((UNITS, UNITS // 10, 1))
     for name, options in CHOICES.items():
         honest, *others = options.values()
         plan[name] = honest if known is not None or source.random() < 0.75 else source.choice(others)
-    plan |= known or {}
+        if options is VOTE:
+            each = plan[name] != honest and source.random() < 0.5
+            ways = source.choices([*options.values()], k=WAYS) if each else [plan[name]] * WAYS
+            plan[name] = sum(vote << 4 * way for way, vote in enumerate(ways))
+    plan |= {name: value if isinstance(value, int) else labels(name)[value] for name, value in (known or {}).items()}
     if not plan["owner"]:  # no other service relays what it has not
-        plan |= {"own files' bytes": 0}
+        plan["bytes"] = 0
     if not plan["owner"] or not plan["others"]:
         plan |= {"false canary": 0, "owner's service": 0}
     return plan
 
 
-def vary(source: random.Random, parent: Plan, units: tuple[int, int]) -> Plan:
+def vary(source: random.Random, parent: Plan) -> Plan:
     """Return a plan with about a quarter of its choices drawn anew."""
-    fresh = draw_plan(source, units, parent["lanes"])
-    kept = {name: parent[name] for name in ("seats", "units", *CHOICES) if source.random() < 0.75}
-    fresh |= kept
-    return draw_plan(source, units, parent["lanes"], fresh | {"seed": source.getrandbits(40)})
+    fresh = draw_plan(source, parent["lanes"])
+    fresh |= {name: parent[name] for name in ("seats", "units", *CHOICES) if source.random() < 0.75}
+    return draw_plan(source, parent["lanes"], fresh | {"seed": source.getrandbits(40)})
 
 
-def setting(network: str) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[int, int]]:
-    """Return the harness's Setting and Rules, of a shipped network and its pool's terms; units of that pool's largest
-    file and of the largest that the contracts allow."""
-    suite = NetworkConfig.load(network).suite
-    text = tomllib.loads((FOLDER / "terms" / f"{network}.toml").read_text())
-    terms = {name: parse_tokens(text[name]) if isinstance(text[name], str) else text[name] for name in RULES}
-    most_units = (terms["committee"] // 2 + 1) * suite.min_bond // (16 * terms["rate"])
+def setting(units: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return the harness's Setting and Rules, of the shipped network and its pool's terms, with what a check of so many
+    `units` costs."""
+    suite = NetworkConfig.load(NETWORK).suite
     fixed = (suite.min_window, suite.block_seconds, suite.unbonding, suite.bond, suite.min_bond, suite.epoch_blocks)
-    return (*fixed, suite.penalties.as_tuple()), (*terms.values(), most_units), (text["max_units"], most_units)
+    terms = [parse_tokens(TERMS[name]) if isinstance(TERMS[name], str) else TERMS[name] for name in RULES]
+    prices = json.loads((ROOT / "benchmarks/results/price.json").read_text())["cost"]["rates"]
+    check = round(prices[str(TERMS["audit_rate"])]["share"] * units * terms[0])
+    return (*fixed, suite.penalties.as_tuple()), (*terms, UNITS, check)
 
 
 def case_types() -> str:
     """Return the ABI type of a list of Economy.t.sol's `Case`: setting, rules, plan."""
-    fixed, rules, plan = ((count * ",uint256")[1:] for count in (6, 11, 7 + len(CHOICES)))
+    fixed, rules, plan = ((count * ",uint256")[1:] for count in (6, len(RULES) + 2, 7 + len(CHOICES)))
     return f"(({fixed},(uint16,uint16{6 * ',uint256'})),({rules}),({plan}))[]"
-
-
-def forge(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run forge with this benchmark's contracts for its only tests."""
-    binary = next(ROOT.glob("node_modules/@foundry-rs/forge-*/bin/forge"))
-    environment = os.environ | {"FOUNDRY_TEST": "contracts/test/economy"} | variables
-    return subprocess.run([binary, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def play(batch: Sequence[Played]) -> None:
     """Add every plan's lanes, played by forge."""
-    cases = [(*setting(one.network)[:2], tuple(one.plan.values())) for one in batch]
+    cases = [(*setting(one.plan["units"]), tuple(one.plan.values())) for one in batch]
+    binary = next(ROOT.glob("node_modules/@foundry-rs/forge-*/bin/forge"))
     cache = ROOT / "contracts" / "cache"
     cache.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="economy-") as folder:
         path = Path(folder) / "plans"
         path.write_bytes(encode([case_types()], [cases]))
-        plans = f"./{path.relative_to(ROOT)}"
-        done = forge("test", "--match-contract=EconomyTest", f"--gas-limit={1 << 60}", MUSTER_ECONOMY=plans)
+        told = {"FOUNDRY_TEST": "contracts/test/economy", "MUSTER_ECONOMY": f"./{path.relative_to(ROOT)}"}
+        command = [str(binary), "test", "--match-contract=EconomyTest", f"--gas-limit={1 << 60}"]
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"forge could not play the plans:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
         (lanes,) = decode(["int256[2][][]"], path.with_suffix(".out").read_bytes())
@@ -186,54 +196,43 @@ def play(batch: Sequence[Played]) -> None:
         one.lanes += more
 
 
-def best(played: Sequence[Played], count: int, limits: EconomyLimits = STATED, within: bool = True) -> list[Played]:
-    group = [one for one in played if one.within == within]
-    return sorted(group, key=lambda one: one.least(limits), reverse=True)[:count]
+def best(played: Sequence[Played], limits: EconomyLimits = STATED) -> list[Played]:
+    return sorted(played, key=lambda one: one.least(limits), reverse=True)
 
 
-def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int = 2) -> dict[str, Any]:
-    """`count`: lanes per plan; `jobs`: processes of forge."""
-    source, lanes, size = random.Random(7), 8 if quick else count, 10 if quick else 100
-    sizes = {network: setting(network)[2] for network in NETWORKS}
-    everyone: list[Played] = []
-    forge("build")  # once, before several processes do
+def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[str, Any]:
+    """`count`: lanes per plan."""
+    source, lanes, size = random.Random(7), 8 if quick else count, 20 if quick else 100
+    usual = {"seats": 33, "files": 4, "others": 12, "units": UNITS}
+    everyone = [Played(draw_plan(source, 4 * lanes, usual | known), name) for name, known in NAMED.items()]
+    everyone += [Played(draw_plan(source, lanes)) for _ in range(size)]
 
     def play_all(batch: Sequence[Played], what: str) -> None:
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(play, [batch[start : start + 20] for start in range(0, len(batch), 20)]))
+        for start in range(0, len(batch), 20):
+            play(batch[start : start + 20])
         progress(f"{what}: {len(batch)} plans, {sum(len(one.lanes) for one in everyone)} lanes in all")
 
-    for network, units in sizes.items():
-        firsts = [*KNOWN * (2 if quick else 8), *[None] * size]
-        everyone += [Played(network, draw_plan(source, units, lanes, first), first is not None) for first in firsts]
-    play_all(everyone, "known and random")
+    play_all(everyone, "named and random")
     for _ in range(2):
-        batch = []
-        for network, units in sizes.items():
-            group = [one for one in everyone if one.network == network]
-            parents = best(group, 8) + best(group, 8, within=False) + best(group, 4, BEYOND["no canaries"])
-            batch += [Played(network, vary(source, source.choice(parents).plan, units)) for _ in range(size)]
+        parents = best(everyone)[:12] + best(everyone, BEYOND["no canaries"])[:4]
+        batch = [Played(vary(source, source.choice(parents).plan)) for _ in range(size)]
         everyone += batch
         play_all(batch, "variations")
     for _ in range(1 if quick else 3):
-        doubtful = [
-            one for one in everyone if one.within and (one.expected()[0] > 0 or (one.known and one.expected()[0] == 0))
-        ]
+        doubtful = [one for one in everyone if one.expected()[0] > 0]
         for one in doubtful:
             one.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
         play_all(doubtful, "again, those that gained")
-    profitable = [one.summary() for one in best(everyone, len(everyone)) if one.least() > 0]
-    groups = {"more seats": (STATED, best(everyone, 5, within=False))}
-    groups |= {name: (limits, best(everyone, 5, limits)) for name, limits in BEYOND.items()}
+    gaining = lambda limits: [one.summary(limits) for one in best(everyone, limits) if one.least(limits) > 0]  # noqa: E731
+    rules = setting(UNITS)[1]
     return {
         "strategies": len(everyone),
         "lanes": sum(len(one.lanes) for one in everyone),
-        "profitable": len(profitable),
-        "worst": best(everyone, 1)[0].summary(),
+        "profitable": len(gaining(STATED)),
+        "worst": best(everyone)[0].summary(),
         "limits": asdict(STATED),
-        "found": profitable,
-        "beyond": {
-            name: [one.summary(limits) for one in group if one.least(limits) > 0]
-            for name, (limits, group) in groups.items()
-        },
+        "check": {"cost": rules[-1] / TOKEN, "fee": rules[1] / TOKEN},
+        "named": {one.named: one.summary() for one in everyone if one.named},
+        "found": gaining(STATED),
+        "beyond": {name: gaining(limits)[:5] for name, limits in BEYOND.items()},
     }

@@ -21,7 +21,7 @@ plus what a tail beyond the largest problem seen can add. A problem of which an 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -76,11 +76,12 @@ class RowSample:
 
 @dataclass(frozen=True)
 class FileSample:
-    """The audited rollouts of one honest file, which a worker decoded `batch` at a time, and its figures."""
+    """The rollouts of one honest file that an audit drew, which a worker decoded `batch` at a time, and the file's
+    figures in that and further draws."""
 
     batch: int
     rows: tuple[RowSample, ...]
-    figures: FileFigures = field(default_factory=dict)
+    draws: tuple[FileFigures, ...] = ()
 
 
 @dataclass(frozen=True)

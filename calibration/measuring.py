@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -121,20 +121,31 @@ def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInf
     for number in range(plan.files):
         work, data = work_of(plan.seed, number), (folder / f"{number}.parquet").read_bytes()
         context = context_of(work, data, config, environment, plan.audit_rate)
-        files.append(measure_file(context, engine, plan.batches[number % len(plan.batches)]))
+        files.append(measure_file(context, engine, plan.batches[number % len(plan.batches)], plan.draws))
         log.info("%s: measured file %d of %d", spec, number + 1, plan.files)
     return engine.info, files
 
 
-def measure_file(context: "CheckContext", engine: Engine, batch: int) -> FileSample:
-    """Return what a validator with this engine measures of a file."""
-    from validator.judging.measurements import file_figures, measure
+def measure_file(context: "CheckContext", engine: Engine, batch: int, draws: int = 1) -> FileSample:
+    """Return what a validator with this engine measures of a file, and its figures in so many independent draws."""
+    from validator.judging.measurements import file_figures
 
-    context, rows = replace(context, measurements=measure(context, engine)), []
-    for one in context.measured:
+    passes, rows = list(audits(context, engine, draws)), []
+    for one in passes[0].measured:
         row = context.rollouts[one.row]
         rows.append(RowSample.of(row.slot, one.mismatches, one.mantissas, one.gaps, row.logprobs, one.logprobs))
-    return FileSample(batch, tuple(rows), file_figures(context))
+    return FileSample(batch, tuple(rows), tuple(map(file_figures, passes)))
+
+
+def audits(context: "CheckContext", engine: Engine, draws: int) -> "Iterator[CheckContext]":
+    """Yield the file as checks see it after a validator's pass, for independent draws; the first by its own lane."""
+    from validator.judging.measurements import measure
+
+    facts = context.facts
+    for draw in range(draws):
+        lane = tagged_hash("muster/calibration-draw/1", facts.lane_seed, draw) if draw else facts.lane_seed
+        drawn = replace(context, facts=replace(facts, lane_seed=lane))
+        yield replace(drawn, measurements=measure(drawn, engine))
 
 
 def context_of(

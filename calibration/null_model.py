@@ -9,8 +9,11 @@ the wealth
 has mean at most 1 over the measured problems, and reaches 1/α with probability at most α. K grows with c, so the least
 c with K(c) ≥ 1/α in every stratum is too low with probability at most α (Waudby-Smith and Ramdas, "Estimating means of
 bounded random variables by betting", 2024). Nothing is assumed of the shape of the distribution: Z is bounded, and
-problems are independent. The calibrations of all policy steps share one probability: that of step k takes the part
-1/((k+1)(k+2)). The safety factor multiplies the measured figures first, for machines that were not measured.
+problems are independent. At audit rates below 1 a file is measured in several independent draws, and Z_i is the mean
+over those that drew the problem: given the file they are alike, so the mean's expectation is that of one.
+
+The calibrations of all policy steps share one probability: that of step k takes the part 1/((k+1)(k+2)). The safety
+factor multiplies the measured figures first, for machines that were not measured.
 """
 
 import math
@@ -19,8 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.bounds import Array, rounded_up
-from protocol.evidence.figures import BETS, FIGURES, FileFigures, Sum
+from protocol.evidence.figures import BETS, FIGURES, FileFigures
 from protocol.evidence.null_model import FALSE_ACCUSATION, Bet, PairNullModel
+from protocol.seeds import AUDIT_EVERYTHING
 
 SAFETY = 1.1
 TILTS = (0.25, 0.8)  # λ of the bets, in standard deviations of a problem
@@ -37,7 +41,14 @@ _LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4, "coherence":
 # taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp.
 _LEAST_RATE = {"logprobs": 2.0**-20}
 _NO_BET = Bet(tilt=0, rate=0, most=0)
-_Units = tuple[Array, Array]  # (S, N) of one figure, by problem or block
+_Units = tuple[Array, Array]  # (S, N) of one figure [problems or blocks, draws]; (0, 0) where none was drawn
+Draws = Sequence[FileFigures]
+"""The figures of one file in independent audits of it."""
+
+
+def audit_draws(audit_rate: int) -> int:
+    """Return in how many audits at this rate (of 65536) to measure a file: as many as draw each row about once."""
+    return min(16, AUDIT_EVERYTHING // audit_rate)
 
 
 def nats_wanted(strata: int, step: int, pairs: int = 1) -> float:
@@ -49,8 +60,8 @@ def nats_wanted(strata: int, step: int, pairs: int = 1) -> float:
 def pair_null_model(
     worker: str,
     verifier: str,
-    strata: Sequence[Sequence[FileFigures]],
-    pilot: Sequence[FileFigures],
+    strata: Sequence[Sequence[Draws]],
+    pilot: Sequence[Draws],
     step: int = 0,
     pairs: int = 1,
 ) -> PairNullModel:
@@ -69,9 +80,8 @@ def pair_null_model(
     return PairNullModel(worker=worker, verifier=verifier, bets=bets)
 
 
-def log_wealth(nats: Array, most_nats: float) -> float:
-    """Return ln K of a bet that paid `nats` in each problem, at most `most_nats`."""
-    loss = -np.expm1(nats)
+def log_wealth(loss: Array, most_nats: float) -> float:
+    """Return ln K of a bet that lost `loss` = 1 − Z in each problem, where ln Z is at most `most_nats`."""
     stakes = _STAKES / math.expm1(most_nats)
     grown = np.log1p(stakes[:, None] * loss[None, :]).sum(axis=1)
     return float(np.logaddexp.reduce(grown) - math.log(len(stakes)))
@@ -108,8 +118,11 @@ def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: fl
     """The least rate from 0 on at which the measured problems refute that the bet pays, to a thousandth of `unit`;
     infinite if there are too few problems."""
 
+    drawn = np.maximum((counts > 0).sum(axis=1), 1)
+
     def refuted(rate: float) -> bool:
-        return log_wealth(tilt * np.minimum(totals - rate * counts, most), tilt * most) >= wanted
+        loss = -np.expm1(tilt * np.minimum(totals - rate * counts, most))
+        return log_wealth(loss.sum(axis=1) / drawn, tilt * most) >= wanted
 
     low, high = 0.0, 1e4 * unit
     if not refuted(high):
@@ -120,20 +133,23 @@ def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: fl
     return high
 
 
-def _units(files: Sequence[FileFigures], name: str) -> _Units:
+def _units(files: Sequence[Draws], name: str) -> _Units:
     """(S, N), with S moved up by the safety factor, whatever its sign."""
-    units: list[Sum] = [one for file in files for one in file[name]]
-    both = np.array([(one.total, one.count) for one in units], dtype=np.float64).reshape(-1, 2)
-    return both[:, 0] + (SAFETY - 1) * np.abs(both[:, 0]), both[:, 1]
+    units = [draws for file in files for draws in zip(*(figures[name] for figures in file), strict=True)]
+    both = np.array([[(one.total, one.count) for one in draws] for draws in units]).reshape(
+        len(units), max(map(len, units), default=1), 2
+    )
+    return both[..., 0] + (SAFETY - 1) * np.abs(both[..., 0]), both[..., 1]
 
 
 def _spread(totals: Array, counts: Array) -> float:
     """The standard deviation of a problem's S − c·N at the mean rate c."""
-    return float(np.std(totals - totals.sum() / counts.sum() * counts)) if counts.sum() else 0.0
+    drawn, rate = counts > 0, totals.sum() / max(counts.sum(), 1.0)
+    return float(np.std((totals - rate * counts)[drawn])) if drawn.any() else 0.0
 
 
 def _count(counts: Array) -> float:
-    return float(counts.mean() if len(counts) else 0.0) or 1.0
+    return float(counts[counts > 0].mean()) if counts.any() else 1.0
 
 
 def _short(value: float) -> float:

@@ -40,8 +40,8 @@ Pair = tuple[EngineSpec, EngineSpec]  # a worker's engine and the verifier's
 class Plan:
     """What to measure: `files` honest files per pair of `pool_config`, decoded by turns at each of `batches`.
     `audit_rate` (of 65536) is the pool's: evidence counts the rows that its audits draw. `false_reject` is the
-    probability per submission that an honest one is refused; `safety` multiplies every measured bound. Raises
-    ConfigError for what cannot be measured."""
+    probability per submission that an honest one is refused; `safety` multiplies every measured bound. `draws`: audits
+    of each file for its figures. Raises ConfigError for what cannot be measured."""
 
     pool_config: Path
     weights: Path
@@ -53,6 +53,7 @@ class Plan:
     audit_rate: int
     false_reject: float
     safety: float
+    draws: int = 1
 
     def __post_init__(self) -> None:
         if not 1e-12 <= self.false_reject <= 0.1:

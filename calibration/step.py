@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 from calibration.measuring import measure_all
-from calibration.null_model import pair_null_model
+from calibration.null_model import audit_draws, pair_null_model
 from calibration.plan import EngineSpec, Plan
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
@@ -25,8 +25,8 @@ def learned(plan: Plan, step: int) -> StepNullModels:
     models = []
     for pair in found:
         worker, verifier = (arithmetic_label(one.name, one.dtype, one.device) for one in (pair.worker, pair.verifier))
-        strata = [[file.figures for file in pair.files if file.batch == batch] for batch in plan.batches]
-        pilot = [file.figures for file in pair.held]
+        strata = [[file.draws for file in pair.files if file.batch == batch] for batch in plan.batches]
+        pilot = [file.draws for file in pair.held]
         model = pair_null_model(worker, verifier, strata, pilot, step, len(found))
         log.info("step %d: %d bets on files of %s by %s", step, model.made, worker, verifier)
         models.append(model)
@@ -50,7 +50,7 @@ def main() -> None:
     seed = f"{config.digest.hex()} {asked.step}"
     plan = Plan(
         asked.pool_config, asked.weights, tuple((one, other) for one in engines for other in engines), asked.files,
-        tuple(asked.batch), seed, asked.threads, asked.audit_rate, 1e-6, 1.0,
+        tuple(asked.batch), seed, asked.threads, asked.audit_rate, 1e-6, 1.0, audit_draws(asked.audit_rate),
     )  # fmt: skip
     write_atomic(asked.out, canonical_json(learned(plan, asked.step).model_dump(mode="json")))
 

@@ -60,22 +60,24 @@ class ErrorKind(Enum):
 
 _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
     (ErrorKind.KNOWN_TRANSACTION, r"already ?known|already ?imported|already ?exists|known ?transaction|already in"),
-    (ErrorKind.NONCE_USED, r"nonce ?(is ?)?too ?low|old ?nonce|nonce.{0,10}already|underpriced|"
-                           r"replacement ?not ?allowed|fee ?too ?low"),
-    (ErrorKind.NO_FUNDS, r"insufficient ?funds"),
-    (ErrorKind.BATCH_SIZE, r"\bbatch\b.*(limit|more than|too many|not allowed|exceed|size|large)|response too large|"
-                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b"),
+    (ErrorKind.NONCE_USED, r"nonce ?(is ?)?too ?low|old ?nonce|nonce.{0,10}already|replace.*underpriced|same nonce|"
+                           r"replacement ?not ?allowed|could not replace"),
+    (ErrorKind.NO_FUNDS, r"insufficient ?(funds|balance)|enough funds|exceeds account balance"),
+    (ErrorKind.LAGGING, r"beyond .*head|invalid block range|missing trie node|nonce ?(is ?)?too ?high|nonce ?gap"),
     (ErrorKind.LOG_RANGE, r"block range|range.*(limit|exceed|wide|large|between)|limited to.*(range|blocks)|"
                           r"ranges? over|returned more than|more than .* (results|logs)|max(imum)? results|"
-                          r"response size|too many (results|logs)|logs? .*too large|at most [\d,]+ blocks|"
-                          r"time(d )?.?out"),
+                          r"exceeds.*limit of|number of requested blocks|response (size|is too|too)|"
+                          r"too many (results|logs)|logs? .*too large|at most [\d,]+ blocks|time(d )?.?out"),
+    (ErrorKind.BATCH_SIZE, r"\bbatch\b.*(limit|more than|too many|not|only|exceed|size|large)|response too large|"
+                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b|array of requests"),
     (ErrorKind.BUSY, r"rate.?limit|request limit|limit exceeded|too many (requests?|connections)|per second|"
                      r"compute units|capacity|quota|throttl|daily|backend|time(d )?.?out|try again|"
-                     r"temporar|overload|unavailable|gateway|internal server error|upstream"),
+                     r"temporar|overload|unavailable|gateway|internal server error|upstream|\bbusy\b|retry later|"
+                     r"deadline exceeded|no available|^internal (json-rpc )?error\.?$"),
     (ErrorKind.LAGGING, r"header ?not ?found|unknown block|block .*not .*(found|available)|out of range|"
                         r"\bheight\b.*not .*available"),
     (ErrorKind.ACCESS, r"authenticat|unauthori[sz]ed|forbidden|api.?key|project id|not authorized|upgrade|tier\b|"
-                       r"access denied"),
+                       r"access denied|credits"),
 )  # fmt: skip
 """Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
 freely. tests/chain/test_provider.py holds the providers' answers that these patterns were written for."""
@@ -92,7 +94,7 @@ _BUSY_CODES = frozenset({429, 15, 30, -32005, -32007, -32011, -32012, -32015, -3
 def meaning(method: str, code: int, message: str, data: bytes) -> ErrorKind:
     """Return what a JSON-RPC error means that an endpoint answers to `method`; `data` is revert data, if any."""
     text = message.lower()
-    if data or "revert" in text:
+    if data or "revert" in text or "vm execution error" in text:
         return ErrorKind.REVERT
     for kind, pattern in _MEANINGS:
         if _ONLY_OF.get(kind, method) == method and re.search(pattern, text):
@@ -158,8 +160,8 @@ def revert_data(data: Any) -> bytes:
     if isinstance(data, dict):
         data = data.get("data") or data.get("result")
     with suppress(ValueError):
-        if isinstance(data, str) and data.startswith("0x"):
-            return bytes.fromhex(data[2:])
+        if isinstance(data, str) and data.removeprefix("Reverted ").startswith("0x"):
+            return bytes.fromhex(data.removeprefix("Reverted ")[2:])
     return b""
 
 

@@ -77,10 +77,10 @@ def torch_devices() -> TorchDevices:
     order = [sys.executable, "-P", "-c", _TORCH_PROBE]
     try:
         done = subprocess.run(order, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-        found = json.loads(done.stdout.strip().splitlines()[-1])
+        report = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
         return TorchDevices()
-    return TorchDevices(tuple(Gpu(*card) for card in found["gpus"]), tuple(found["imprecise"]), found["build"])
+    return TorchDevices(tuple(Gpu(*card) for card in report["gpus"]), tuple(report["imprecise"]), report["build"])
 
 
 # What of a model fits
@@ -151,4 +151,4 @@ def capacity(shape: ModelShape, gpus: Sequence[Gpu], memory: int, length: int) -
 
 def existing(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that exists."""
-    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    return next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())

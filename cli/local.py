@@ -105,8 +105,8 @@ def ps(folder: FolderOption = None, json: JsonOption = False) -> None:
 
     Exit code 1 unless the network is up and every process runs or has finished."""
     where = _folder(folder)
-    found = look(where, where.known_settings())
-    emit(found, json, lambda: process_table(found), sound=all_well(found))
+    processes = look(where, where.known_settings())
+    emit(processes, json, lambda: process_table(processes), sound=all_well(processes))
 
 
 def logs(
@@ -137,8 +137,8 @@ def look(folder: "NetworkFolder", settings: "NetworkSettings") -> dict[str, Any]
     """Return the network as it stands; `service`: why the pool's service does not say what processes wait for."""
     from localnet.background import NetworkPhase, plan_of, service_status
 
-    found, url = folder.state(), plan_of(folder, settings).http_url
-    state = found.as_found() if found else None
+    living, url = folder.state(), plan_of(folder, settings).http_url
+    state = living.as_found() if living else None
     waits, service = dict[str, list[str]](), ""
     if state is not None and state.phase is NetworkPhase.UP:
         try:
@@ -154,27 +154,29 @@ def network_document(state: "NetworkState | None", waits: Mapping[str, list[str]
     if state is None:
         return {"phase": None, "doing": "", "problem": "", "since": None, "supervisor": None, "processes": []}
     processes = [
-        one.model_dump(mode="json") | {"role": one.role, "waits": _waits_for(one, waits, now)}
-        for one in state.processes
+        process.model_dump(mode="json") | {"role": process.role, "waits": _waits_for(process, waits, now)}
+        for process in state.processes
     ]
     known = state.model_dump(mode="json", include={"phase", "doing", "problem", "since"})
     return known | {"supervisor": state.pid, "processes": processes}
 
 
-def _waits_for(one: "ProcessEntry", waits: Mapping[str, list[str]], now: float) -> str:
+def _waits_for(process: "ProcessEntry", waits: Mapping[str, list[str]], now: float) -> str:
     from localnet.background import ProcessState
     from runtime.supervisor import exit_text
 
-    if one.restart_at is not None and one.exit_code is not None:
-        return f"its restart in {seconds(max(0.0, one.restart_at - now))}, after {exit_text(one.exit_code)}"
-    if one.state is ProcessState.STOPPED:
-        return f"you: it ended with exit {one.exit_code}; see `muster logs {one.name}`"
-    return "; ".join(waits.get(one.name, ()))
+    if process.restart_at is not None and process.exit_code is not None:
+        return f"its restart in {seconds(max(0.0, process.restart_at - now))}, after {exit_text(process.exit_code)}"
+    if process.state is ProcessState.STOPPED:
+        return f"you: it ended with exit {process.exit_code}; see `muster logs {process.name}`"
+    return "; ".join(waits.get(process.name, ()))
 
 
 def all_well(network: Mapping[str, Any]) -> bool:
     """Whether the network is up and no process is missing."""
-    return network["phase"] == "up" and all(one["state"] in ("running", "finished") for one in network["processes"])
+    return network["phase"] == "up" and all(
+        process["state"] in ("running", "finished") for process in network["processes"]
+    )
 
 
 def process_table(network: Mapping[str, Any]) -> str:
@@ -188,8 +190,10 @@ def process_table(network: Mapping[str, Any]) -> str:
     if phase == "down":
         return text
     names = ["name", "role", "state", "pid", "since", "restarts", "waits"]
-    shown = [one | {"since": clock(one["since"]), "pid": one["pid"] or "-"} for one in network["processes"]]
-    rows = [[one[name] for name in names] for one in shown]
+    shown = [
+        process | {"since": clock(process["since"]), "pid": process["pid"] or "-"} for process in network["processes"]
+    ]
+    rows = [[row[name] for name in names] for row in shown]
     return f"{text}\n\n{table(['process', *names[1:-1], 'waits for'], rows)}"
 
 

@@ -10,7 +10,7 @@ from typer import Option
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from cli import local
+from cli import local, upgrade
 from cli.advanced import deploy, diloco, governance, swarm
 from cli.audit import challenge, ledger, verify
 from cli.diagnose import doctor
@@ -67,6 +67,7 @@ app.add_typer(weights.app, name="weights", rich_help_panel=RUN)
 app.add_typer(keys.app, name="keys", rich_help_panel=RUN)
 app.command("doctor", "muster doctor --pool https://pool.example", rich_help_panel=RUN)(doctor.doctor)
 app.command("watch", "muster watch --config watch.toml", rich_help_panel=RUN)(doctor.watch)
+app.command("upgrade", "muster upgrade --from wheel", rich_help_panel=RUN)(upgrade.upgrade)
 app.add_typer(init.config_app, name="config", rich_help_panel=RUN)
 app.add_typer(pool.app, name="pool", rich_help_panel=OWN)
 app.add_typer(env.app, name="env", rich_help_panel=OWN)

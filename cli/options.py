@@ -284,25 +284,27 @@ def _grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Replace every parameter whose type is a group by the group's options, behind the command's own."""
     parameters = inspect.signature(command).parameters
     groups = {
-        name: one.annotation
-        for name, one in parameters.items()
-        if isinstance(one.annotation, type) and dataclasses.is_dataclass(one.annotation)
+        name: parameter.annotation
+        for name, parameter in parameters.items()
+        if isinstance(parameter.annotation, type) and dataclasses.is_dataclass(parameter.annotation)
     }
-    spread = {name: one for name, one in parameters.items() if name not in groups}
+    spread = {name: parameter for name, parameter in parameters.items() if name not in groups}
     for group in groups.values():
-        spread |= {name: one for name, one in inspect.signature(group).parameters.items() if name not in spread}
-    spread = {name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, one in spread.items()}
+        spread |= {
+            name: parameter for name, parameter in inspect.signature(group).parameters.items() if name not in spread
+        }
+    spread = {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, parameter in spread.items()}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        made = {
+        arguments = {
             name: group(**{field.name: given[field.name] for field in dataclasses.fields(group)})
             for name, group in groups.items()
         }
-        command(**{name: given[name] for name in parameters if name not in groups}, **made)
+        command(**{name: given[name] for name in parameters if name not in groups}, **arguments)
 
     run.__signature__ = inspect.Signature(list(spread.values()))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: one.annotation for name, one in spread.items()}
+    run.__annotations__ = {name: parameter.annotation for name, parameter in spread.items()}
     return run
 
 

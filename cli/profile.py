@@ -107,7 +107,7 @@ class Profile(Document):
 
     def named_keys(self) -> list[tuple[str, ProfileKey]]:
         """Return every key with what it is for: the role's own, voter, node, or service."""
-        keys = [(str(self.role), self.key), *(("voter", one) for one in self.voters)]
+        keys = [(str(self.role), self.key), *(("voter", voter) for voter in self.voters)]
         keys += [("node", self.node)] if self.node else []
         return [*keys, *([("service", self.service_key)] if self.service_key else [])]
 
@@ -127,10 +127,10 @@ def find_profile(role: Role | None) -> Profile | None:
     """The profile of a role, or the first that there is. Raises ConfigError for one that cannot be read."""
     if (named := os.environ.get("MUSTER_PROFILE")) and not Path(named).exists():
         raise ConfigError(f"there is no profile {named}", "muster init makes one; or unset MUSTER_PROFILE")
-    for one in (role,) if role else ROLES:
-        if (path := profile_path(one)).exists():
-            found = load_profile(path)
-            return found if role in (None, found.role) else None
+    for known_role in (role,) if role else ROLES:
+        if (path := profile_path(known_role)).exists():
+            profile = load_profile(path)
+            return profile if role in (None, profile.role) else None
     return None
 
 
@@ -224,10 +224,10 @@ def profile_defaults(app: typer.Typer) -> dict[str, Any]:
             break
         command = command.commands[word]
         path.append(word)
-    found = command_defaults(command, option_values(profile))
+    defaults = command_defaults(command, option_values(profile))
     for word in reversed(path):
-        found = {word: found}
-    return found
+        defaults = {word: defaults}
+    return defaults
 
 
 def command_defaults(command: Any, values: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _pool(profile: Profile) -> str | None:
 
 def option_values(profile: Profile) -> dict[str, Any]:
     """Return option → value; addresses are read from key files when they are asked for."""
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "deployment": profile.deployment,
         "rpc": profile.rpc,
         "pool": _pool(profile),
@@ -268,13 +268,13 @@ def option_values(profile: Profile) -> dict[str, Any]:
         "password_file": profile.key.password_file,
     }
     if profile.role == "operator" and profile.node:
-        found |= {"node_keystore": profile.node.keystore, "node_password_file": profile.node.password_file}
-        found["node"] = _address(profile.node)
+        options |= {"node_keystore": profile.node.keystore, "node_password_file": profile.node.password_file}
+        options["node"] = _address(profile.node)
     if profile.role == "validator":
-        found |= {"voter": [_address(one) for one in profile.voters], "address": _address(profile.key)}
+        options |= {"voter": [_address(voter) for voter in profile.voters], "address": _address(profile.key)}
     if profile.role == "owner" and profile.service_key:
-        found |= {"service_key": _address(profile.service_key), "url": profile.service}
-    return {name: value for name, value in found.items() if value is not None}
+        options |= {"service_key": _address(profile.service_key), "url": profile.service}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _address(key: ProfileKey) -> Callable[[], str]:

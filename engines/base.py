@@ -1,11 +1,13 @@
 """One interface to inference: generate with proofs (workers), prefill for verification (validators). Without torch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from engines.torch_process import PACE
 from protocol.errors import MusterError
 
 if TYPE_CHECKING:
@@ -84,22 +86,77 @@ class Prefilled:
         return self.project(self.states)
 
 
-class Engine(Protocol):
-    """Generation and prefill over one set of weights, which can be replaced while it runs."""
+class Generator(Protocol):
+    """Generation over one set of weights."""
 
     @property
     def info(self) -> EngineInfo: ...
 
     def load(self, weights: Path) -> None:
-        """Load (or hot-reload) a Hugging Face folder. Raises IntegrityError if the folder is not a usable model."""
+        """Load (or hot-reload) a Hugging Face folder, while nothing is generated. Raises IntegrityError if the folder
+        is not a usable model."""
+
+    def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Yield the place of each request and its completion, as they end. Noise depends on key, position and token
+        alone, not on batching. Raises MusterError on a request that the model cannot take."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order. Noise depends on key, position and token alone, not on batching.
-        Raises MusterError on a request that the model cannot take."""
+        """Return the same in request order."""
+
+
+class Engine(Generator, Protocol):
+    """Generation and prefill over one set of weights."""
 
     def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
         """Yield for each (prompt, output), in order, the rows that produced the output; a few are in memory at a time.
         Raises MusterError on a sequence that the model cannot take."""
+
+
+class Generation(ABC):
+    """`generate` of an engine, by its `stream`."""
+
+    @abstractmethod
+    def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]: ...
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        done = dict(self.stream(requests, sampling))
+        return [done[place] for place in range(len(requests))]
+
+
+class BatchingEngine(Generation):
+    """An engine whose requests join and leave one batch at any step. A completion is named by its ticket."""
+
+    _tickets = 0
+
+    @abstractmethod
+    def load(self, weights: Path) -> None: ...
+
+    @abstractmethod
+    def add(self, requests: Sequence[Request], sampling: Sampling) -> list[int]:
+        """Queue requests and return their tickets. Raises MusterError, and queues none, if one cannot be taken."""
+
+    @abstractmethod
+    def step(self) -> list[tuple[int, Completion]]:
+        """Compute one more token of every request in the batch; return those that ended. After a MusterError nothing
+        is queued any more."""
+
+    @abstractmethod
+    def drop(self, tickets: Collection[int]) -> None:
+        """Give up requests that did not end yet."""
+
+    def new_tickets(self, count: int) -> list[int]:
+        self._tickets += count
+        return list(range(self._tickets - count, self._tickets))
+
+    def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        places = {ticket: place for place, ticket in enumerate(self.add(requests, sampling))}
+        try:
+            with PACE.computing():
+                while places:
+                    for ticket, completion in self.step():
+                        yield places.pop(ticket), completion
+        finally:
+            self.drop(places)
 
 
 def check_sequence(

@@ -1,14 +1,14 @@
 """The transformers engine: own batched decoding, and the prefill that verifies (engines/base.py)."""
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
-from engines.decoding import decode
+from engines.base import BatchingEngine, Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
+from engines.decoding import Batch
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
 from engines.precision import require_full_precision
 from engines.prefill import HIDDEN_BYTES, Sequences, prefill_hidden, windows
@@ -16,7 +16,7 @@ from engines.torch_process import PACE, arithmetic_of
 from protocol.errors import MusterError
 
 
-class TransformersEngine:
+class TransformersEngine(BatchingEngine):
     """One model on one device. dtype: compute type, "float32" or "bfloat16" (weights are cast to it). threads: torch's,
     for the whole process. max_batch: rows decoded or prefilled together."""
 
@@ -34,6 +34,7 @@ class TransformersEngine:
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self.info = EngineInfo("transformers", transformers.__version__, dtype, arithmetic_of(device))
         self._model: Any = None
+        self._batch = Batch(self._forward, self._head, self._cache, device, max_batch)
         self._config: dict[str, Any] = {}
 
     def load(self, weights: Path) -> None:
@@ -52,19 +53,18 @@ class TransformersEngine:
             raise MusterError("the engine has no weights yet", "call load with a model folder first")
         return self._model
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def add(self, requests: Sequence[Request], sampling: Sampling) -> list[int]:
         for request in requests:
             self._check(request.prompt, request.max_new_tokens)
-        done: dict[int, Completion] = {}
-        # Equal prompts, then equal lengths, stay together: less to prefill, less padding.
-        order = sorted(range(len(requests)), key=lambda at: (len(requests[at].prompt), requests[at].prompt))
-        for start in range(0, len(order), self.max_batch):
-            part = order[start : start + self.max_batch]
-            chosen = [requests[at] for at in part]
-            with PACE.computing():
-                made = decode(chosen, sampling, self._forward, self._head, self._cache(), self.device)
-            done.update(zip(part, made, strict=True))
-        return [done[at] for at in range(len(requests))]
+        tickets = self.new_tickets(len(requests))
+        self._batch.add(tickets, requests, sampling)
+        return tickets
+
+    def step(self) -> list[tuple[int, Completion]]:
+        return self._batch.step()
+
+    def drop(self, tickets: Collection[int]) -> None:
+        self._batch.drop(tickets)
 
     @torch.inference_mode()
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:

@@ -29,9 +29,9 @@ def set_threads(threads: int) -> None:
     Also calls torch's vector mathematics once, alone: its first call can race (pytorch issue 188792).
     """
     torch.set_num_threads(threads)
-    one = torch.ones(1)
+    tensor = torch.ones(1)
     for function in (torch.cos, torch.sin, torch.exp, torch.log, torch.sqrt):
-        function(one)
+        function(tensor)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

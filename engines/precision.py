@@ -71,10 +71,10 @@ def product_error(product: Product, device: str) -> float:
     """Return the largest difference from the exact product, in lengths of the two factors; NaN where the device gives
     NaN. The factors are multiples of 2^-24 that use all bits of a float32, so the exact product is one of integers."""
     left, right = _integers(_ROWS, 1), _integers(_COLUMNS, 2)
-    x, w = (one.to(torch.float32).ldexp(torch.tensor(-_BITS)).to(device) for one in (left, right))
+    x, w = (part.to(torch.float32).ldexp(torch.tensor(-_BITS)).to(device) for part in (left, right))
     got = product(x, w).to("cpu", torch.float64)
     exact = (left @ right.T).to(torch.float64).ldexp(torch.tensor(-2 * _BITS))
-    length_x, length_w = (one.cpu().double().norm(dim=1) for one in (x, w))
+    length_x, length_w = (part.cpu().double().norm(dim=1) for part in (x, w))
     return float(((got - exact).abs() / torch.outer(length_x, length_w)).max())
 
 
@@ -94,7 +94,8 @@ def _attention(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     probabilities; a last key of zeros gives what they are relative to. Factors are cut to heads of 128."""
     keys, size = len(w) + 1, 128
     q, k = (
-        one.reshape(len(one), -1, size).transpose(0, 1)[None] for one in (x, torch.cat([w, w.new_zeros(1, len(w[0]))]))
+        part.reshape(len(part), -1, size).transpose(0, 1)[None]
+        for part in (x, torch.cat([w, w.new_zeros(1, len(w[0]))]))
     )
     values = torch.eye(keys, size, device=x.device).expand(1, q.shape[1], -1, -1)
     shares = torch.nn.functional.scaled_dot_product_attention(q, k, values, scale=0.5).double()[..., :keys].log()

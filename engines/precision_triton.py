@@ -11,9 +11,9 @@ def _dot(x, w, out, columns, DEPTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: t
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(0, DEPTH, STEP):
-        place = start + tl.arange(0, STEP)
-        left = tl.load(x + row[:, None] * DEPTH + place[None])
-        right = tl.load(w + column[None] * DEPTH + place[:, None], mask=column[None] < columns, other=0.0)
+        lanes = start + tl.arange(0, STEP)
+        left = tl.load(x + row[:, None] * DEPTH + lanes[None])
+        right = tl.load(w + column[None] * DEPTH + lanes[:, None], mask=column[None] < columns, other=0.0)
         total += tl.dot(left, right)
     tl.store(out + row[:, None] * columns + column[None], total, mask=column[None] < columns)
 

@@ -24,8 +24,8 @@ def plan_passes(sequences: Sequences, members: Sequence[int], most: int, shared:
     compute the fewest tokens. `shared`: prompts are computed once for all outputs of a pass that follow them."""
     if not members:
         return []
-    places: dict[tuple[int, ...], int] = {}
-    number = {at: places.setdefault(sequences[at][0], at) for at in members} if shared else {}
+    first_at: dict[tuple[int, ...], int] = {}
+    number = {at: first_at.setdefault(sequences[at][0], at) for at in members} if shared else {}
 
     def output(at: int) -> int:
         prompt, own = sequences[at]
@@ -153,7 +153,7 @@ def _in_parts(
 
 
 def _whole(
-    texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, cache: Any, device: str
+    texts: Sequences, members: list[int], out: list[torch.Tensor], forward: Forward, cache: Any, device: str
 ) -> None:
     """Prompt and output in one pass, padding on the right: causal attention keeps it away from every row used. `cache`:
     for one long text alone."""
@@ -162,14 +162,14 @@ def _whole(
     positions = torch.arange(ids.shape[1]).expand(len(texts), -1)
     keep = ids.shape[1] - min(len(prompt) - 1 for prompt, _ in texts)
     hidden = _in_parts(ids.to(device), None, positions.to(device), cache, forward, keep)
-    for row, (at, (prompt, output)) in enumerate(zip(places, texts, strict=True)):
+    for row, (at, (prompt, output)) in enumerate(zip(members, texts, strict=True)):
         first = len(prompt) - 1 - (ids.shape[1] - keep)
         rows = hidden[row, first : first + len(output)]
         out[at] = rows if len(texts) == 1 else rows.clone()
 
 
 def _after_prompts(
-    texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, cache: Any, device: str
+    texts: Sequences, members: list[int], out: list[torch.Tensor], forward: Forward, cache: Any, device: str
 ) -> None:
     """The prompts, then the outputs of all their samples, padded on the right."""
     last, padding, lengths = prefill_prompts([prompt for prompt, _ in texts], forward, cache, device)
@@ -181,6 +181,6 @@ def _after_prompts(
         seen = None if padding is None else torch.cat([padding, padding.new_ones(ids.shape)], dim=1)
         more = _in_parts(ids.to(device), seen, positions, cache, forward, ids.shape[1])
         hidden = torch.cat([hidden, more], dim=1)
-    for row, (at, (_, output)) in enumerate(zip(places, texts, strict=True)):
+    for row, (at, (_, output)) in enumerate(zip(members, texts, strict=True)):
         rows = hidden[row, : len(output)]
         out[at] = rows if len(texts) == 1 else rows.clone()

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from protocol.errors import ConfigError
+
 _LEAST_SECONDS = 5.0
 _TIMES = 20.0
 _FIRST_SECONDS = 120.0  # The first computation compiles, and starts the device: no measure of the others
@@ -64,14 +66,24 @@ def torch_environment(threads: int = 1) -> dict[str, str]:
     return out
 
 
+def show_gpus(device: str, ranks: int = 1) -> None:
+    """Let this process see, of its GPUs, `ranks` from `device` on; all of them for `cuda` alone. Raises ConfigError if
+    there are fewer."""
+    kind, _, first = device.partition(":")
+    if kind != "cuda" or not first:
+        return
+    seen, last = os.environ.get("CUDA_VISIBLE_DEVICES"), int(first) + ranks
+    every = seen.split(",") if seen else [str(number) for number in range(last)]
+    if len(every) < last:
+        what = f"CUDA_VISIBLE_DEVICES={seen} shows {len(every)} GPUs, and {device} with {ranks} needs {last}"
+        raise ConfigError(what, "name more in CUDA_VISIBLE_DEVICES, or lower data_parallel or tensor_parallel")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(every[int(first) : last])
+
+
 def prepare_vllm(device: str, ranks: int = 1) -> bool:
     """Set what vLLM reads while it is imported; of the GPUs, it sees `ranks` from `device` on. Return whether its model
     runner V2 is used, which needs Triton."""
-    kind, _, first = device.partition(":")
-    if kind == "cuda" and first:
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        every = seen.split(",") if seen else [str(number) for number in range(int(first) + ranks)]
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(every[int(first) : int(first) + ranks])
+    show_gpus(device, ranks)
     defaults = {"VLLM_USE_V2_MODEL_RUNNER": "0" if device == "cpu" else "1"}
     for name, value in (VLLM_DEFAULTS | defaults).items():
         os.environ.setdefault(name, value)
@@ -101,9 +113,8 @@ def _hide_from_vllm() -> None:
 def device_lost(error: BaseException | None) -> bool:
     """Return whether an error, or what caused it, is one after which this process cannot use its device any more: only
     another process can open it again. Memory that ran out is no such error. A process of vLLM's own tells in words."""
-    import torch
-
-    while error is not None:
+    torch = sys.modules.get("torch")  # without which nothing computed here
+    while torch is not None and error is not None:
         if isinstance(error, torch.AcceleratorError) or "CUDA error:" in str(error) or "EngineDead" in repr(error):
             return True
         error = error.__cause__ or error.__context__

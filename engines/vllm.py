@@ -2,13 +2,22 @@
 model runner V2 (engines/vllm_v2.py), or on CPUs without Triton V1 (engines/vllm_v1.py)."""
 
 import importlib.util
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
+from engines.base import (
+    FINISH_EOS,
+    FINISH_LENGTH,
+    BatchingEngine,
+    Completion,
+    EngineInfo,
+    Prefilled,
+    Request,
+    Sampling,
+    check_sequence,
+)
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, Sequences, windows
@@ -20,10 +29,11 @@ FIRST, SECOND = "engines.vllm_v1:CpuNoise", "engines.vllm_v2:DeviceNoise"
 EXTENSION = "engines.vllm_extension.MusterWorker"
 CPU_MAX_LEN = 4096
 LOST = "start the process again; look at nvidia-smi if it repeats"
+COLLECT_STEPS = 16
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
-class VllmEngine:
+class VllmEngine(BatchingEngine):
     """One vLLM instance in this process (several processes with tensor parallelism). max_batch: requests decoded
     together. cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free of `memory_share` of its memory,
     on a CPU `cache_need`. device: `cuda:2` is the third of the GPUs that this process sees, the first of several."""
@@ -54,7 +64,10 @@ class VllmEngine:
         self._llm: Any = None
         self._config: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._tickets = itertools.count()
+        # Requests in the making, by ticket; the outputs of those whose records are not collected yet.
+        self._making: dict[int, tuple[str, Request]] = {}
+        self._ended: dict[int, Any] = {}
+        self._steps = 0
 
     def load(self, weights: Path) -> None:
         """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds). Raises
@@ -117,38 +130,45 @@ class VllmEngine:
         check_settings(llm.llm_engine.vllm_config, self.dtype)
         self._max_len = int(llm.llm_engine.model_config.max_model_len)
         llm.collective_rpc("muster_install", args=(self.dtype, self._second))
-        engine: Any = llm.llm_engine
-        inner = engine.step
-
-        def step() -> Any:
-            done = inner()  # returns once what it computed is there
-            PACE.step()
-            return done
-
-        engine.step = step
         return llm
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def add(self, requests: Sequence[Request], sampling: Sampling) -> list[int]:
         for request in requests:
             self._check(request.prompt, request.max_new_tokens)
-        if not requests:
-            return []
         if not sampling.temperature > 0:
             raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
-        tickets = list(itertools.islice(self._tickets, len(requests)))
+        tickets = self.new_tickets(len(requests))
         ends: dict[str, Any] = {"stop_token_ids": list(sampling.eos_ids), "ignore_eos": True}
-        asked = []
-        for one, ticket in zip(requests, tickets, strict=True):
-            told = NoiseRequest(ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail)
-            asked.append((one.prompt, told, {**ends, "max_tokens": one.max_new_tokens}))
         with self._cleanly(tickets):
-            outputs = self._run(asked)
-            done = [
+            for one, ticket in zip(requests, tickets, strict=True):
+                asked = NoiseRequest(ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail)
+                name = self._ask(ticket, one.prompt, asked, max_tokens=one.max_new_tokens, **ends)
+                self._making[ticket] = name, one
+        return tickets
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """See BatchingEngine. Those that ended are returned up to COLLECT_STEPS later: collecting their proofs waits
+        for the model's newest step, and the device would stand still meanwhile."""
+        with self._cleanly(list(self._making)):
+            self._ended |= self._outputs()
+            self._steps += 1
+            if len(self._ended) < len(self._making) and self._steps % COLLECT_STEPS:
+                return []
+            ended, self._ended = self._ended, {}
+            requests = [self._making.pop(ticket)[1] for ticket in ended]
+            asked = [
                 (ticket, len(output.outputs[0].token_ids), request.goes_on)
-                for ticket, output, request in zip(tickets, outputs, requests, strict=True)
+                for (ticket, output), request in zip(ended.items(), requests, strict=True)
             ]
-            records = self._llm.collective_rpc("muster_collect", args=(done,))[0]
-        return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
+            records = self._llm.collective_rpc("muster_collect", args=(asked,))[0] if asked else []
+        return [(at, _completion(output, one)) for (at, output), one in zip(ended.items(), records, strict=True)]
+
+    def drop(self, tickets: Collection[int]) -> None:
+        known = [ticket for ticket in tickets if ticket in self._making]
+        if known:
+            self._llm.llm_engine.abort_request([self._making.pop(ticket)[0] for ticket in known], internal=True)
+            self._llm.collective_rpc("muster_forget", args=(known,))
+            self._ended = {ticket: output for ticket, output in self._ended.items() if ticket in self._making}
 
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
         for prompt, output in sequences:
@@ -162,15 +182,15 @@ class VllmEngine:
 
     def _prefilled(self, sequences: Sequences) -> Iterator[Prefilled]:
         vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
-        tickets = list(itertools.islice(self._tickets, len(sequences)))
-        # vLLM must sample something; the last output token produced nothing and is not fed.
-        options = {"max_tokens": 1, "skip_reading_prefix_cache": True}
-        asked = [
-            (prompt + output[:-1], PrefillRequest(ticket, len(output)), options)
-            for ticket, (prompt, output) in zip(tickets, sequences, strict=True)
-        ]
+        tickets = self.new_tickets(len(sequences))
+        with self._cleanly(tickets), PACE.computing():
+            for ticket, (prompt, output) in zip(tickets, sequences, strict=True):
+                asked = PrefillRequest(ticket, len(output))
+                # vLLM must sample something; the last output token produced nothing and is not fed.
+                self._ask(ticket, prompt + output[:-1], asked, max_tokens=1, skip_reading_prefix_cache=True)
+            while self._llm.llm_engine.has_unfinished_requests():
+                self._outputs()
         with self._cleanly(tickets):
-            self._run(asked)
             for states in self._llm.collective_rpc("muster_states", args=(tickets,))[0]:
                 yield Prefilled(states, vocabulary, self._project)
 
@@ -178,17 +198,26 @@ class VllmEngine:
         with self._cleanly([]):
             return self._llm.collective_rpc("muster_project", args=(states,))[0]
 
-    def _run(self, asked: Sequence[tuple[tuple[int, ...], NoiseRequest | PrefillRequest, dict[str, Any]]]) -> list[Any]:
-        """Run requests of (prompt, what our code beside the model is told, further sampling parameters)."""
+    def _ask(self, ticket: int, prompt: tuple[int, ...], asked: NoiseRequest | PrefillRequest, **options: Any) -> str:
+        """Queue a request, with what our code beside the model is told; return vLLM's name of it."""
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
-        given = [{"prompt_token_ids": list(prompt)} for prompt, _, _ in asked]
-        params = [
-            SamplingParams(temperature=0.0, detokenize=False, extra_args=told.extra(), **options)
-            for _, told, options in asked
-        ]
-        with PACE.computing():
-            return list(self._llm.generate(given, params, use_tqdm=False))
+        params = SamplingParams(
+            temperature=0.0,
+            detokenize=False,
+            extra_args=asked.extra(),
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            **options,
+        )
+        name: str = self._llm.llm_engine.add_request(str(ticket), {"prompt_token_ids": list(prompt)}, params)
+        return name
+
+    def _outputs(self) -> dict[int, Any]:
+        """Compute one step; return the outputs of the requests that ended, by ticket."""
+        outputs = self._llm.llm_engine.step()  # returns once what it computed is there
+        PACE.step()
+        return {int(output.request_id): output for output in outputs if output.finished}
 
     @contextmanager
     def _cleanly(self, tickets: list[int]) -> Iterator[None]:
@@ -197,7 +226,8 @@ class VllmEngine:
             yield
         except BaseException as error:
             with suppress(Exception):  # the first failure is the one to report
-                engine = self._llm.llm_engine
+                engine, tickets = self._llm.llm_engine, list({*tickets, *self._making})
+                self._making, self._ended = {}, {}
                 engine.abort_request(list(engine.output_processor.request_states), internal=True)
                 self._llm.collective_rpc("muster_forget", args=(tickets,))
             if isinstance(error, MusterError) or not isinstance(error, Exception):

@@ -50,7 +50,7 @@ class MusterWorker:
         states = [torch.cat(self.muster_prefilled.pop(ticket)) for ticket in tickets]
         if self.rank:
             return None
-        return [one.cpu() for one in states] if self._apart else states
+        return [state.cpu() for state in states] if self._apart else states
 
     @torch.inference_mode()
     def muster_project(self, states: torch.Tensor) -> torch.Tensor | None:

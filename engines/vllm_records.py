@@ -63,10 +63,10 @@ def request_of(params: Any) -> NoiseRequest | PrefillRequest | None:
 
 def processor_of(runner: Any, processors: Any, kind: type[N]) -> N:
     """Return vLLM's logits processor of a kind. Raises MusterError if this vLLM lacks what capturing needs."""
-    found = next((one for one in processors if isinstance(one, kind)), None)
-    if found is None or not hasattr(runner, "sample_tokens") or not hasattr(runner, "execute_model_state"):
+    processor = next((processor for processor in processors if isinstance(processor, kind)), None)
+    if processor is None or not hasattr(runner, "sample_tokens") or not hasattr(runner, "execute_model_state"):
         raise MusterError("this version of vLLM hides its hidden states", "install the version in the lock file")
-    return found
+    return processor
 
 
 class Sampled(NamedTuple):
@@ -99,14 +99,14 @@ class _Making:
     logprobs: list[float] = field(default_factory=list)
     proofs: list[bytes] = field(default_factory=list)
 
-    def put(self, place: int, row: torch.Tensor, token: int, logprob: float) -> int | None:
+    def put(self, position: int, row: torch.Tensor, token: int, logprob: float) -> int | None:
         """Take a row. Return the number of the chunk that it fills, if it does."""
-        if place > len(self.tokens):
+        if position > len(self.tokens):
             raise MusterError("vLLM left out a token", "report this version; use engine transformers")
         if not self.rows.shape[1]:
             self.rows = torch.empty(_KEPT, len(row), dtype=torch.bfloat16)
-        self.tokens[place:], self.logprobs[place:] = [token], [logprob]
-        at = self.before + place
+        self.tokens[position:], self.logprobs[position:] = [token], [logprob]
+        at = self.before + position
         self.rows[at % _KEPT] = row
         del self.proofs[at // CHUNK :]
         return at // CHUNK if at % CHUNK == CHUNK - 1 else None
@@ -154,14 +154,16 @@ class Records:
             raise self._failure
         done, tails = [], []
         for ticket, count, wanted in asked:
-            one = self._making.pop(ticket)
-            if len(one.tokens) < count:
+            answer = self._making.pop(ticket)
+            if len(answer.tokens) < count:
                 raise MusterError("vLLM sampled more than was seen", "report this version; use engine transformers")
-            full, rest = divmod(one.before + count, CHUNK)
-            tail = one.chunk(full, rest)
-            del one.proofs[full:]
-            tails += [(one.proofs, tail)] if rest else []
-            done.append(Record(one.tokens[:count], one.logprobs[:count], one.proofs, to_bytes(tail) if wanted else b""))
+            full, rest = divmod(answer.before + count, CHUNK)
+            tail = answer.chunk(full, rest)
+            del answer.proofs[full:]
+            tails += [(answer.proofs, tail)] if rest else []
+            done.append(
+                Record(answer.tokens[:count], answer.logprobs[:count], answer.proofs, to_bytes(tail) if wanted else b"")
+            )
         for (proofs, _), last in zip(tails, build_many([tail for _, tail in tails]), strict=True):
             proofs += last
         return done
@@ -192,9 +194,9 @@ class Records:
         tokens, logprobs = step.tokens.tolist(), step.logprobs.tolist()
         for where, row, token, logprob in zip(step.where, step.rows, tokens, logprobs, strict=True):
             # A request that was aborted may have steps under way.
-            if where is not None and (one := self._making.get(where[0])) is not None:
-                number = one.put(where[1], row, token, logprob)
-                full += [(one, number)] if number is not None else []
-        proven = build_many([one.chunk(number) for one, number in full])
-        for (one, _), proofs in zip(full, proven, strict=True):
-            one.proofs += proofs
+            if where is not None and (answer := self._making.get(where[0])) is not None:
+                number = answer.put(where[1], row, token, logprob)
+                full += [(answer, number)] if number is not None else []
+        proven = build_many([answer.chunk(number) for answer, number in full])
+        for (answer, _), proofs in zip(full, proven, strict=True):
+            answer.proofs += proofs

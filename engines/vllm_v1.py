@@ -46,14 +46,14 @@ class CpuNoise(LogitsProcessor):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """logits: [B, V] float32, one row per batch index."""
         by_temperature: dict[float, list[int]] = {}
-        for row, one in self.running.items():
-            by_temperature.setdefault(one.request.temperature, []).append(row)
+        for row, request in self.running.items():
+            by_temperature.setdefault(request.request.temperature, []).append(row)
         tokens, logprobs = np.full(len(logits), -1), np.zeros(len(logits))
         for temperature, rows in by_temperature.items():
             running = [self.running[row] for row in rows]
-            keys = [one.request.key for one in running]
-            places = [one.request.sampled + len(one.output) for one in running]
-            chosen = choose(logits[rows].float(), keys, places, temperature)
+            keys = [request.request.key for request in running]
+            positions = [request.request.sampled + len(request.output) for request in running]
+            chosen = choose(logits[rows].float(), keys, positions, temperature)
             logits[rows] = float("-inf")
             logits[rows, chosen.tokens] = 0.0
             tokens[rows], logprobs[rows] = chosen.tokens, chosen.logprobs
@@ -75,7 +75,7 @@ def capture(runner: Any, records: Records | None, prefilled: dict[int, list[torc
         rows = state.sample_hidden_states[: len(where)].to(torch.bfloat16)
         result = inner(*args, **kwargs)
         if records is not None and any(where):
-            records.post(Sampled(where, rows, *(made[: len(where)] for made in noise.made)))
+            records.post(Sampled(where, rows, *(column[: len(where)] for column in noise.made)))
         return result
 
     runner.sample_tokens = sample_tokens

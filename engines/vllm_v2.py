@@ -78,7 +78,7 @@ def capture(runner: Any, records: Records | None, prefilled: dict[int, list[torc
         result = inner(*args, **kwargs)
         if noise.made is None:
             raise MusterError("vLLM sampled without the protocol's noise", "install the version in the lock file")
-        rows, tokens, logprobs = (one.to("cpu", non_blocking=True) for one in (rows, *noise.made))
+        rows, tokens, logprobs = (tensor.to("cpu", non_blocking=True) for tensor in (rows, *noise.made))
         arrived = torch.cuda.Event(blocking=True)
         arrived.record()
         records.post(Sampled(where, rows, tokens, logprobs, arrived))

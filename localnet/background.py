@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from localnet.base_model import base_model_process, wait_for_folder
 from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import is_free, lock_folder
+from localnet.services.chain import find_anvil
+from localnet.services.s3 import INSTALL_SWIFT
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.files import write_atomic
@@ -473,7 +476,15 @@ def delete(folder: NetworkFolder) -> None:
     shutil.rmtree(folder.root)
 
 
+def check_programs() -> None:
+    """Raise ConfigError for a missing program before the base model's minutes."""
+    find_anvil()
+    if missing := [name for name in ("eventlet", "swift") if find_spec(name) is None]:
+        raise ConfigError(f"Swift, the local storage, is not installed ({', '.join(missing)})", INSTALL_SWIFT)
+
+
 def _start(folder: NetworkFolder) -> "subprocess.Popen[bytes]":
+    check_programs()
     logs = folder.supervisor_log.parent
     logs.mkdir(parents=True, exist_ok=True)
     for path in logs.glob("*.log"):

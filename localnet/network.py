@@ -30,7 +30,7 @@ from storage.s3 import Bucket, S3Settings
 LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
-_LONGEST_PAUSE, _READY_SECONDS = 60.0, 60.0
+_LONGEST_PAUSE, _READY_SECONDS = 60.0, 240.0  # who dies is noticed at once; a busy machine is only slow
 
 
 class ProgressPrinter:
@@ -230,6 +230,7 @@ class Network(Processes):
         name = f"worker-{spec.name}"
         values = self._client_settings(pool, name) | self.worker_isolation
         engine = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch}
+        engine |= {"data_parallel": spec.engines}
         values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine}
         self._start_role(name, "worker", values, spec.attack)
 

@@ -77,7 +77,7 @@ def voter_names(validator: str, seats: int) -> list[str]:
 ETHER = 10**18
 SPARE = 100 * TOKEN
 GUESTS = 8  # nodes beyond the plan's own to which the service can lend a stake
-JOIN_SECONDS = 120.0
+JOIN_SECONDS = 300.0
 
 
 class Onboarding:

@@ -223,7 +223,7 @@ def problems(summary: RunSummary) -> Iterator[str]:
     if summary.honest_rejected:
         yield f"{summary.honest_rejected} honest files were rejected"
     for cheater in summary.cheaters:
-        if not (cheater.slashed and cheater.ejected):
+        if cheater.submissions and not (cheater.slashed and cheater.ejected):
             yield f"the cheater {cheater.address} got away"
         if cheater.rollouts_trained:
             yield f"{cheater.rollouts_trained} rollouts of the cheater {cheater.address} were trained on"
@@ -237,16 +237,17 @@ def problems(summary: RunSummary) -> Iterator[str]:
 
 
 def not_shown(summary: RunSummary, safeguards: Safeguards) -> Iterator[str]:
-    """Yield what the draws of seats did not bring about. It fails no run, because chance alone decides it."""
+    """Yield what draws of seats, or a busy machine, did not bring about. It fails no run: chance alone decides it."""
     overturned = any(dispute.overturned for dispute in summary.disputes)
     for what, shown in {
         "honest work that colluding seats reject, and a jury that overturns it": overturned,
         "a canary that a lazy seat accepts": any(canary.slashed for canary in summary.canaries),
         "a silent committee that is replaced": safeguards.silent,
         "a lazy seat that disputes the canary it accepted": safeguards.dodged,
+        "a cheater that submits a file": all(cheater.submissions for cheater in summary.cheaters),
     }.items():
         if not shown:
-            yield f"not shown in this run, because the draw of seats did not bring it about: {what}"
+            yield f"not shown in this run, because chance did not bring it about: {what}"
 
 
 def highlights(summary: RunSummary) -> Iterator[str]:

@@ -25,13 +25,14 @@ CANARY = "weights-noise=0.05"
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `decoy`
-    belongs to the pool's owner and cheats on purpose: its files are canaries."""
+    """One worker of the demo, with so many engines. `attack` names its transform (see `attacks/`), empty for honest
+    nodes. A `decoy` belongs to the pool's owner and cheats on purpose: its files are canaries."""
 
     name: str
     engine: str
     attack: str = ""
     decoy: bool = False
+    engines: int = 1
 
     @property
     def cheats(self) -> bool:
@@ -152,13 +153,13 @@ def make_plan(
 
 
 def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:
-    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's decoy of canaries; twelve
-    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
-    to hold it up, one that never looks."""
+    """Two honest workers (one on vLLM where it is installed, one with two engines), a cheater and the owner's decoy of
+    canaries; twelve seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject
+    honest work and once to hold it up, one that never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
     nodes = (
         NodeSpec("ada", fast),
-        NodeSpec("bob", "transformers"),
+        NodeSpec("bob", "transformers", engines=2),
         NodeSpec("mallory", "transformers", cheat),
         NodeSpec("carol", "transformers", canary, decoy=True),
     )

@@ -18,6 +18,7 @@ from orchestrator.dashboard.views import CurrentService, Query
 from orchestrator.service import Service
 from protocol import VERSION
 from protocol.api import endpoints, run, work
+from protocol.api.releases import Releases
 from protocol.api.work import Announcement, AnnouncementTaken
 from storage.keys import KEY_PATTERN, parse_key
 
@@ -108,6 +109,14 @@ def get_pool(service: CurrentService) -> run.PoolAccess:
     if service.access is None:
         raise HttpError(404, "this service does not say how to take part", "ask the pool's owner")
     return service.access
+
+
+@router.get(endpoints.RELEASES.path, tags=["run"], summary="Accepted versions", responses=documented(404))
+def get_releases(service: CurrentService) -> Releases:
+    """Signed by the pool's owner. 404: every version may work."""
+    if (found := service.releases()) is None:
+        raise HttpError(404, "the pool accepts every version", "nothing has to be done")
+    return found
 
 
 @router.get(

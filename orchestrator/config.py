@@ -10,6 +10,8 @@ from protocol.api.work import HEARTBEAT_SECONDS
 from runtime.process import DaemonConfig, KeyConfig
 from storage.s3 import S3Settings
 
+RELEASES_FILE = "releases.json"  # in the home: which versions the pool accepts, signed by its owner
+
 
 class OrchestratorConfig(DaemonConfig):
     """One replica of the service. Replicas share `database`, `key` and `public_url`; each has a `home` of its own."""

@@ -19,7 +19,7 @@ from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask, Leader
 from orchestrator.chain import ChainWatcher, PoolView
-from orchestrator.config import OrchestratorConfig
+from orchestrator.config import RELEASES_FILE, OrchestratorConfig
 from orchestrator.db import Database, default_url
 from orchestrator.relay import Claims, Relay
 from orchestrator.service import Service
@@ -163,7 +163,7 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
         bucket,
         pool_config,
         uploads,
-        Relay(db, view, uploads, suite.pools, config.lane_seconds, leader.leads),
+        Relay(db, view, uploads, suite, config.lane_seconds, leader.leads),
         Sponsor(db, view, suite, config.most_loans, config.loans_a_day, leader.leads),
         chain_watcher=ChainWatcher(view, suite),
         heartbeat_seconds=config.heartbeat_seconds,
@@ -171,6 +171,7 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
         access=pool_access(config, deployment, pool_config),
         allow_private_sources=config.allow_private_sources,
         workers=config.workers,
+        releases_file=config.home / RELEASES_FILE,
     )
     nonces = NonceStore(db)
     service.tasks = background_tasks(service, nonces, leader, Claims(view, suite.pools, leader.leads), config)
@@ -207,7 +208,8 @@ def pool_access(config: OrchestratorConfig, deployment: Deployment, pool_config:
     announced = [url for url in deployment.services.get("rpc", "").split(",") if url]
     rpc = list(config.public_rpc) or announced or list(known_rpc(deployment.network))
     document = deployment.model_dump_json()
-    return PoolAccess(pool=config.pool, rpc=rpc, config_hash=pool_config.digest.hex(), deployment=document)
+    lends = config.most_loans > 0
+    return PoolAccess(pool=config.pool, rpc=rpc, config_hash=pool_config.digest.hex(), deployment=document, lends=lends)
 
 
 def check_pool(view: PoolView, config: PoolConfig, owner: str) -> None:

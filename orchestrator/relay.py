@@ -14,7 +14,9 @@ from sqlalchemy import delete, func, select, update
 from chain.client import ChainClient
 from chain.contracts import Pools, SignedFile, refused_file
 from chain.errors import ContractError
+from chain.indexer.records import Pool
 from chain.indexer.state import State
+from chain.suite import Suite
 from chain.transactions import Call, Receipt
 from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView
@@ -80,7 +82,7 @@ def plan(
 
 
 class Relay:
-    """Takes signed submissions of nodes and, in the replica that `leads`, sends them in lanes. `pools` sends as the
+    """Takes signed submissions of nodes and, in the replica that `leads`, sends them in lanes. `suite` sends as the
     service's key. `lane_seconds`: how long a file waits for others to fill its lane. Thread-safe."""
 
     def __init__(
@@ -88,12 +90,12 @@ class Relay:
         db: Database,
         view: PoolView,
         uploads: Uploads,
-        pools: Pools,
+        suite: Suite,
         lane_seconds: float,
         leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._view, self._uploads, self._pools = db, view, uploads, pools
+        self._db, self._view, self._uploads, self._suite = db, view, uploads, suite
         self._lane_seconds, self._leads, self._clock = lane_seconds, leads, clock
         self._sent_until = 0  # what is sent is in the state of this block
         self._apart: dict[str, float] = {}  # node whose file made a mined lane revert → until when
@@ -139,13 +141,14 @@ class Relay:
             return
         waiting = self.waiting(state, now)
         self._apart = {node: until for node, until in self._apart.items() if now < until}
+        waiting = self._without_stale(waiting, pool)
         lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds, self._apart)
         takes_lanes = pool.status == "open"
         calls = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
         ready = [call for call in calls if call is not None]
         sent = list[Receipt]()
         try:
-            for receipt in self._pools.client.send_all(ready) if ready else ():
+            for receipt in self._suite.pools.client.send_all(ready) if ready else ():
                 log.info("relayed a lane in block %d", receipt.block)
                 sent.append(receipt)
         except ContractError as error:
@@ -153,16 +156,16 @@ class Relay:
             raise
         finally:
             if ready:
-                self._sent_until = self._pools.client.head().number
+                self._sent_until = self._suite.pools.client.head().number
 
     def _set_apart(self, call: Call, error: ContractError, now: float) -> None:
         """Share no lane for a while with the node whose file made one revert, such as by submitting it itself."""
         if refused := refused_file(error):
-            file = self._pools.abi["submitLane"].inputs.named(call.data[4:])["files"][refused.index]
+            file = self._suite.pools.abi["submitLane"].inputs.named(call.data[4:])["files"][refused.index]
             self._apart[checked_address(file["node"])] = now + APART_SECONDS
 
     def _check_key(self, state: State) -> None:
-        pool, key = self._view.pool(state), self._pools.client.address
+        pool, key = self._view.pool(state), self._suite.pools.client.address
         if pool is not None and not pool.is_service(key, state.time):
             what = f"this service has the key {key}, and the pool's owner named {pool.service or 'none'}"
             raise ConfigError(what, "start it with that key, or name its own: muster pool set-service")
@@ -190,20 +193,41 @@ class Relay:
         oldest = now - pool.terms.receiptWindow if pool else 0.0
         landed = {row for row in rows if row.counter < (self._next_counter(state, row.node) or 0)}
         over = landed | {row for row in rows if row.received < oldest}
-        if over:
-            with self._db.session() as session:
-                for row in over:
-                    same = (SubmissionRow.node == row.node) & (SubmissionRow.counter == row.counter)
-                    session.execute(delete(SubmissionRow).where(same, SubmissionRow.received == row.received))
+        self._drop(over)
         return [row for row in rows if row not in over]
+
+    def _without_stale(self, rows: list[SubmissionRow], pool: Pool) -> list[SubmissionRow]:
+        """Return the submissions whose step has the seed that they were made from, and forget those whose step has
+        another one since a reorganisation: they would be refused, and their nodes slashed. Nodes hand in again what is
+        still good."""
+        seeds, stale, good = dict[int, bytes | None](), set[SubmissionRow](), list[SubmissionRow]()
+        for row in rows:
+            file = signed_file(row).file
+            if file.step not in seeds and file.step < len(pool.steps):
+                seeds[file.step] = self._suite.step_seed(pool.pool, pool.steps[file.step])
+            seed = seeds.get(file.step)
+            if file.seed is None or (seed is not None and seed.hex() == file.seed):
+                good.append(row)
+            elif seed is not None:
+                log.warning("file %d of %s is of another seed than step %d now has", row.counter, row.node, file.step)
+                stale.add(row)
+        self._drop(stale)
+        return good
+
+    def _drop(self, rows: Iterable[SubmissionRow]) -> None:
+        """Forget submissions, unless their nodes handed in others meanwhile."""
+        with self._db.session() as session:
+            for row in rows:
+                same = (SubmissionRow.node == row.node) & (SubmissionRow.counter == row.counter)
+                session.execute(delete(SubmissionRow).where(same, SubmissionRow.received == row.received))
 
     def _lane(self, lane: list[SubmissionRow]) -> Iterator[PricedCall | None]:
         """Yield the call, and its gas, for those files of a lane that the contract takes now. Those that it names are
         noted with its reason, and those of the same node after it wait; what a receipt promises is sent with it."""
         while lane:
-            call = self._pools.submit_lane(self._view.pool_id, [signed_file(row) for row in lane])
+            call = self._suite.pools.submit_lane(self._view.pool_id, [signed_file(row) for row in lane])
             try:
-                gas = priced(self._pools.client, call)
+                gas = priced(self._suite.pools.client, call)
             except ContractError as error:
                 refused = refused_file(error)
                 if refused is None:
@@ -223,9 +247,9 @@ class Relay:
         signed = signed_file(row)
         file = signed.file
         receipt = self._uploads.stored_receipt(row.node, file.sha256, file.size)
-        call = self._pools.submit_lane(self._view.pool_id, [signed], [receipt])
+        call = self._suite.pools.submit_lane(self._view.pool_id, [signed], [receipt])
         try:
-            return call, priced(self._pools.client, call)
+            return call, priced(self._suite.pools.client, call)
         except ContractError as error:
             refused = refused_file(error)
             self._note(row, refused.reason if refused else error)

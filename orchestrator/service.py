@@ -5,6 +5,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 from sqlalchemy import select
 
@@ -22,18 +24,24 @@ from orchestrator.sources import AnnouncedSources
 from orchestrator.sponsor import Sponsor
 from orchestrator.uploads import ObjectStore, Uploads
 from protocol import VERSION
-from protocol.api import work
+from protocol.api import endpoints, work
+from protocol.api.base import parse_response
+from protocol.api.releases import Releases
 from protocol.api.run import PoolAccess, ReportEntry
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
+from protocol.errors import MusterError
+from protocol.files import read_bounded
 
 log = logging.getLogger("muster.orchestrator")
+_UPGRADE_SECONDS, _RELEASES_BYTES = 60.0, 64 << 10
 
 
 @dataclass
 class Service:
     """Everything behind the routes. Thread-safe; `address` is a verified signer, limits are in seconds. `access`: what
-    newcomers are told; `workers`: processes that share the port; `tasks`: the threads of this replica."""
+    newcomers are told; `workers`: processes that share the port; `tasks`: the threads of this replica;
+    `releases_file`: where `muster upgrade --accept` wrote which versions the pool accepts."""
 
     db: Database
     view: PoolView
@@ -50,9 +58,11 @@ class Service:
     allow_private_sources: bool = False
     workers: int = 1
     tasks: Sequence[BackgroundTask] = ()
+    releases_file: Path | None = None
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        self._read, self._releases, self._unsigned = b"", cast("Releases | None", None), ""
         shape = self.config.work
         self.evidence = Evidence(self.uploads.pool, shape, self.store.get)
         rule = Rule.of(self.config, self.lease_seconds or 3 * self.heartbeat_seconds)
@@ -62,19 +72,45 @@ class Service:
 
     def request_lease(self, address: str, body: work.LeaseRequest) -> work.LeaseResponse:
         """Grant a lease, or say when to ask again. Raises HttpError 403 for a node that may not work."""
+        if (found := self.releases()) and (why := found.refusal(body.version, self._step() or 0)) and body.version:
+            return work.NoLease(wait=_UPGRADE_SECONDS, reason=why)
         decision = self.leases.request(address, body.counter, body.ready)
         if isinstance(decision, Refuse):
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
             return work.NoLease(wait=decision.seconds, reason=decision.reason)
-        lease = decision.lease
-        return work.WorkLease(lease=lease.id, step=lease.step, counter=lease.counter, expires=lease.expires)
+        lease, longest = decision.lease, decision.lease.limit - decision.lease.granted
+        place = {"step": lease.step, "counter": lease.counter}
+        return work.WorkLease(lease=lease.id, expires=lease.expires, longest=longest, **place)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
         self.heartbeats.store(address, body, self.clock())
-        expires = self.leases.renew(address, body.lease) if body.lease else None
-        step = self.view.usable_step(self.view.state)
-        return work.HeartbeatResponse(next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION)
+        expires = self.leases.renew(address, body.leases) if body.leases else None
+        step, found = self._step(), self.releases()
+        notice = found.notice(body.version, step or 0) if found and body.version else ""
+        return work.HeartbeatResponse(
+            next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION, notice=notice
+        )
+
+    def _step(self) -> int | None:
+        return self.view.usable_step(self.view.state)
+
+    def releases(self) -> Releases | None:
+        """Return which versions the pool accepts; None if its owner has signed nothing about it."""
+        try:
+            data = read_bounded(self.releases_file, _RELEASES_BYTES, "releases ") if self.releases_file else b""
+        except MusterError:
+            return None  # there is no such file
+        pool = self.view.pool(self.view.state)
+        if data != self._read and pool is not None:
+            self._read, self._releases, self._unsigned = data, None, ""
+            try:
+                found = parse_response(endpoints.RELEASES.answer, data, str(self.releases_file))
+                found.check(self.uploads.pool, pool.owner)
+                self._releases = found
+            except MusterError as error:
+                self._unsigned = error.what
+        return self._releases
 
     def report_step(self, address: str, body: work.StepRequest) -> work.StepResponse:
         """Store the trainer's report. Raises HttpError 403 unless it is the owner's, 400 if its evaluation is not."""
@@ -112,4 +148,5 @@ class Service:
         found = [task.problem for task in self.tasks if task.problem]
         if self.view.error and not any(problem.endswith(self.view.error) for problem in found):
             found.insert(0, self.view.error)
-        return found
+        self.releases()
+        return [*found, *filter(None, [self._unsigned])]

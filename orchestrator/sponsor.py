@@ -1,7 +1,9 @@
 """Nodes join and leave without ether or tokens: they sign, the service sends, and lends the pool's least stake.
 
-What that can cost is bounded: `most` loans are open at a time, and at most `a_day` are given in 24 hours, however many
-keys somebody makes. A loan comes back before its node's operator can withdraw anything.
+What that can cost is bounded, however many keys somebody makes: `most` loans are open at a time, at most `a_day` are
+given in 24 hours, and a borrower joins once an hour at most. So a day costs at most `a_day` stakes, if all are slashed,
+and the gas of `a_day` registrations and of 24 times `most` to join and leave. Who has a stake of its own joins by
+itself. A loan comes back before its node's operator can withdraw anything.
 """
 
 import logging
@@ -161,6 +163,8 @@ class Sponsor:
             self._suite.client.send(call, gas)
             log.info("lent node %s its stake", node)
             return ""
+        if known.sponsor != self._suite.client.address:
+            return "this service lent the node no stake: its operator joins by itself"
         self._suite.pools.join_for(pool.pool, node, asked.expiry, bytes.fromhex(asked.join[2:]), b"").send()
         log.info("node %s joined", node)
         return ""

@@ -20,7 +20,8 @@ from chain.indexer.projection import Projection
 from chain.indexer.state import Standing, State, standing_of
 from chain.suite import Suite
 from protocol import VERSION
-from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, STATUS, VALIDATORS
+from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, RELEASES, STATUS, VALIDATORS
+from protocol.api.releases import Releases
 from protocol.encoding import Document, parse_json, show_tokens
 from protocol.errors import ConfigError, MusterError, UnreachableError, first_line, printable
 from protocol.files import check_private, read_bounded
@@ -114,13 +115,15 @@ class WatchedPool:
 
 @dataclass(frozen=True)
 class ServiceFacts:
-    """From the pool's service: `problems` that it tells itself, its `version`, how far our clock is ahead of its own in
+    """From the pool's service: `problems` that it tells itself, its `version`, a `notice` of when the pool accepts ours
+    no more, how far our clock is ahead of its own in
     seconds, whether the run has `finished`. `state` and `phase`: what it last heard of the process that is watched,
     which got `done` that many files; `trouble`: what that lacks; `trainer`: the trainer's phase."""
 
     ready: bool = True
     problems: tuple[str, ...] = ()
     version: str = ""
+    notice: str = ""
     clock_offset: float = 0.0
     finished: bool = False
     state: str = ""
@@ -190,6 +193,9 @@ class ServiceView:
                 printable(str(problem), LONGEST) for problem in parse_json(ready.content)["problems"][:_PROBLEMS]
             )
             status = self._document(STATUS.path)
+            releases = self._document(RELEASES.path, missing=True)
+            step = status.get("step") or 0
+            notice = Releases.model_validate(releases).notice(VERSION, step) if releases else ""
             own = self._document(self._own, missing=True) if self._own else {}
             others = self._document(DASHBOARD.path)["others"] if self._owner else []
             trainer = [
@@ -201,6 +207,7 @@ class ServiceView:
             return ServiceFacts(
                 problems=problems,
                 version=version,
+                notice=printable(notice, 200),
                 clock_offset=offset,
                 finished=status.get("phase") == "finished",
                 state=str(own.get("state", "")),
@@ -352,7 +359,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "database_lost": ("service", "start the database; nothing is lost"),
     "service_trouble": ("service", "its log says more; see docs/guides/operations.md"),
     "storage_lost": ("service", "start the pool's storage; uploads wait meanwhile"),
-    "version_behind": ("service", "upgrade the older of the two"),
+    "version_behind": ("service", "muster upgrade changes this one and goes back if it does not start"),
     "gas_low": ("chain", "send it ether"),
     "stake_low": ("pool", "muster node join --stake"),
     "stake_frozen": ("pool", "see `muster node status` for the file; dispute it in time if you are wronged"),
@@ -429,7 +436,9 @@ def _around(limits: WatchLimits, facts: Facts) -> Iterator[Alarm]:
         yield Alarm("service_trouble", "; ".join(service.problems))
     if facts.storage_error:
         yield Alarm("storage_lost", facts.storage_error)
-    if service.version and service.version != VERSION:
+    if service.notice:
+        yield Alarm("version_behind", service.notice)
+    elif service.version and service.version != VERSION:
         yield Alarm("version_behind", f"the service is version {service.version}, this one {VERSION}")
     idle = facts.now - facts.progressed if facts.progressed is not None else 0.0
     if service.state == "dead":

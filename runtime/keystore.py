@@ -158,13 +158,16 @@ def _read(path: Path) -> dict[str, Any]:
         data = file.read(_MAX_BYTES + 1)
     document: Any = {}
     with suppress(ValueError):
-        document = parse_json(data) if len(data) <= _MAX_BYTES else {}
+        text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")  # of PowerShell
+        document = parse_json(text.encode()) if len(data) <= _MAX_BYTES else {}
     document = document if isinstance(document, dict) else {}
     if _has_duplicates(document):
         raise IntegrityError(f"{path} has a field twice, but for capitals", "restore it from a backup")
     lowered = _lower_case(document)  # MyEtherWallet and ethers write `Crypto`
     if lowered.get("version") != 3 or not isinstance(lowered.get("crypto"), dict):
         raise ConfigError(f"{path} is not a version 3 key file", "name a key file, or make one: muster keys create")
+    if lowered.get("address", "") is None:
+        del lowered["address"]
     return lowered
 
 

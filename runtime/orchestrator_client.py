@@ -4,7 +4,7 @@ import hashlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -61,7 +61,7 @@ class OrchestratorClient:
 
     def request_lease(self, counter: int, ready: int | None = None) -> work.WorkLease | work.NoLease:
         """Ask for a lease of file `counter`; `ready` is the newest policy step whose weights are here."""
-        answer = self._client.post(LEASES, work.LeaseRequest(counter=counter, ready=ready))
+        answer = self._client.post(LEASES, work.LeaseRequest(counter=counter, ready=ready, version=VERSION))
         if isinstance(answer, work.WorkLease) and answer.counter != counter:
             raise IntegrityError(f"{self.url} offers lease {answer.counter} instead of {counter}", "tell its owner")
         return answer
@@ -134,7 +134,7 @@ def heartbeat(
     phase: str,
     engine: str = "",
     step: int | None = None,
-    lease: str | None = None,
+    leases: Collection[str] = (),
     weights: int = -1,
     metrics: Mapping[str, float],
 ) -> work.HeartbeatRequest:
@@ -151,7 +151,7 @@ def heartbeat(
         engine=printable(engine, 63),
         phase=printable(phase, 63),
         step=step,
-        lease=lease,
+        leases=list(leases)[: work.MOST_LEASES],
         weights=weights if weights >= 0 else None,
         waits=waits,
         metrics=dict(metrics),
@@ -194,7 +194,7 @@ class Heartbeats:
                 if self._failing:
                     log.info("heartbeats are accepted again")
                 self._failing = False
-                self._compare(behind(printable(answer.version, 40)))
+                self._compare(answer.notice or behind(printable(answer.version, 40)))
             pause *= random.uniform(0.9, 1.0)
 
     def _compare(self, warning: str) -> None:

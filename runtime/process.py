@@ -54,10 +54,22 @@ class EngineConfig(Document):
     threads: int = Field(1, ge=1, le=1024, description="Threads of one computation on the CPU.")
     batch: int = Field(64, ge=1, le=65536, description="The most sequences that are computed at once.")
     tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs that vLLM divides the model over, from `device` on.")
+    data_parallel: int = Field(
+        1, ge=1, le=64, description="Engines of a worker, each with its own process and the next GPUs from `device` on."
+    )
     memory_share: float = Field(0.9, gt=0, lt=1, description="The share of each GPU's memory that vLLM may take.")
 
+    def each(self) -> "list[EngineConfig]":
+        """Return the configuration of each engine: on GPUs, each has the `tensor_parallel` after those of the one
+        before."""
+        kind, _, first = self.device.partition(":")
+        if kind == "cpu" or self.data_parallel == 1:
+            return [self] * self.data_parallel
+        starts = [int(first or 0) + number * self.tensor_parallel for number in range(self.data_parallel)]
+        return [self.model_copy(update={"device": f"{kind}:{start}"}) for start in starts]
+
     def make(self) -> Engine:
-        """Return the engine, without weights. Raises MusterError if it is not installed."""
+        """Return one engine, without weights. Raises MusterError if it is not installed."""
         shared = self.tensor_parallel, self.memory_share
         return make_engine(self.name, self.dtype, self.device, self.threads, self.batch, *shared)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from engines.base import FINISH_EOS, Completion, Engine, Request, Sampling
+from engines.base import FINISH_EOS, Completion, Generator, Request, Sampling
 from protocol.rollout_file.rows import Transcript, context_of
 from protocol.toploc.codec import CHUNK
 
@@ -30,7 +30,7 @@ class Replies(Protocol):
 
 
 def converse(
-    engine: Engine, environment: Replies, tasks: Sequence[RolloutTask], sampling: Sampling, limit: int
+    engine: Generator, environment: Replies, tasks: Sequence[RolloutTask], sampling: Sampling, limit: int
 ) -> list[Completion]:
     """Return what is sampled of every task, all its turns together, in order: `limit` tokens at most, in as many turns
     as the environment gives. Raises MusterError on a prompt that the model cannot take, ScoringUnavailable where this

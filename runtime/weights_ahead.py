@@ -20,22 +20,25 @@ _REMEMBERED = 3  # steps whose folders are remembered: fewer than any cache keep
 
 
 class WorkClock:
-    """A stopwatch for the seconds that a process works; times are monotonic seconds. Thread-safe."""
+    """A stopwatch for the seconds in which a process works on anything; times are monotonic seconds. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._worked, self._since = 0.0, 0.0
+        self._worked, self._since, self._works = 0.0, 0.0, 0
 
     @contextmanager
     def working(self) -> Iterator[None]:
         with self._lock:
-            self._since = time.monotonic()
+            self._works += 1
+            self._since = self._since or time.monotonic()
         try:
             yield
         finally:
             with self._lock:
-                self._worked += time.monotonic() - self._since
-                self._since = 0.0
+                self._works -= 1
+                if not self._works:
+                    self._worked += time.monotonic() - self._since
+                    self._since = 0.0
 
     def seconds(self, now: float) -> float:
         with self._lock:

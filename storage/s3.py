@@ -24,7 +24,7 @@ from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import check_private
 from storage.keys import MissingObjectError, check_content, check_document_path, parse_key
-from storage.transfers import TEMPORARY_STATUSES
+from storage.transfers import is_temporary
 
 log = logging.getLogger("muster.storage")
 T = TypeVar("T")
@@ -34,6 +34,7 @@ MAX_OBJECT_BYTES = 1 << 30
 CHECK_FIRST_BYTES = 4 << 20
 # Pages without a key, and seconds with nothing else, after which a listing is given up.
 MAX_EMPTY_PAGES, EMPTY_SECONDS = 64, 30.0
+_OF_THE_KEY = ("AuthorizationHeaderMalformed", "ExpiredToken", "InvalidToken")  # codes of AWS, with status 400
 
 
 class AccessKey(Document):
@@ -265,12 +266,16 @@ class Bucket(Presigner):
                 raise ConfigError(f"{where} has no bucket {self.settings.bucket} ({words})", "create it") from None
             if status in expected:
                 return None
-            if status in TEMPORARY_STATUSES:
+            if is_temporary(status, words):
                 raise UnreachableError(f"{where} cannot {what} ({words})", "see its log, then retry") from None
             if status == 501:
                 hint = "use an endpoint that takes If-None-Match and SHA-256 checksums"
                 raise MusterError(f"{where} does not implement what it takes to {what} ({words})", hint) from None
-            if status in (401, 403):
+            if "quota" in words.lower() or "cap exceeded" in words:
+                raise MusterError(
+                    f"{where} refuses to {what} ({words})", "make room in it, or raise its limit"
+                ) from None
+            if status in (401, 403) or code in _OF_THE_KEY:
                 hint = f"check {self.settings.credentials}, the region and this machine's clock"
                 # HEAD answers have no body, and so no code but the status.
                 kind = _AccessDeniedError if code in ("AccessDenied", "403", "Forbidden") else ConfigError

@@ -30,7 +30,7 @@ from storage.sources import Source
 T = TypeVar("T")
 TRIES = 4
 # HTTP statuses after which the same request may succeed; 501 and 505 say that the server lacks a feature.
-TEMPORARY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+TEMPORARY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525), 529})
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PAUSE = 0.25
 _CONNECT_SECONDS = 5.0
@@ -101,6 +101,11 @@ def server_words(body: bytes) -> str:
     return printable(": ".join(reasons) or " ".join(text.split()), 200)
 
 
+def is_temporary(status: int, words: str) -> bool:
+    """Return whether the same request may succeed later. S3 answers 400 when bytes come too slowly or damaged, too."""
+    return status in TEMPORARY_STATUSES or (status == 400 and ("RequestTimeout" in words or "BadDigest" in words))
+
+
 # Uploads
 
 
@@ -127,7 +132,7 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: flo
         if answer.status_code in (200, 201, 204):
             return True
         reason = f"status {answer.status_code} {server_words(answer.content)}"
-        if answer.status_code in TEMPORARY_STATUSES:
+        if is_temporary(answer.status_code, reason):
             raise Again(reason)
         if answer.status_code in _REDIRECTS:
             target = printable(answer.headers.get("location", "?").partition("?")[0], 200)

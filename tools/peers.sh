@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What tests and benchmarks compare us with: the reference toploc, built from source, in build/peers; TRL in
-# build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast; torchft in
+# build/peers-trl, beside our own torch and transformers; torchft in
 # build/peers-torchft; schemathesis, which calls the service by its document, in build/peers-schemathesis; Triton, whose
 # interpreter and compiler need no GPU, in build/peers-triton.
 set -euo pipefail
@@ -13,9 +13,6 @@ fi
 if [ ! -e build/peers-trl/trl ]; then
   "${pip[@]}" --target build/peers-trl trl==1.16.0 accelerate==1.15.0 datasets==5.2.0 dill==0.4.1 \
     multiprocess==0.70.19 pandas==3.1.1 xxhash==4.1.0
-fi
-if [ ! -e build/peers-shardcast/shardcast ]; then
-  "${pip[@]}" --target build/peers-shardcast shardcast==0.3.2 blake3==1.0.8
 fi
 if [ ! -e build/peers-torchft/torchft ]; then
   "${pip[@]}" --target build/peers-torchft torchft==0.2.0 opentelemetry-sdk==1.39.1 opentelemetry-api==1.39.1 \

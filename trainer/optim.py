@@ -103,13 +103,15 @@ def build_optimizers(model: Any, config: TrainConfig, offload: bool = False) -> 
     """Build AdamW, or Muon for the blocks' matrices and AdamW for the rest; `offload` keeps their state in the host's
     memory. Only matrices are decayed: norms and biases are not. Call it once the model is filled."""
     method = config.optimizer.method
-    parameters = [one for one in model.parameters() if one.requires_grad]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
     if method.name == "muon":
-        in_blocks = {id(one) for block in model_blocks(model) for one in block.parameters() if one.ndim == 2}
-        matrices = [one for one in parameters if id(one) in in_blocks]
-        parameters = [one for one in parameters if id(one) not in in_blocks]
-        one_by_one = offload or any(isinstance(one, DTensor) for one in matrices)
+        in_blocks = {
+            id(parameter) for block in model_blocks(model) for parameter in block.parameters() if parameter.ndim == 2
+        }
+        matrices = [parameter for parameter in parameters if id(parameter) in in_blocks]
+        parameters = [parameter for parameter in parameters if id(parameter) not in in_blocks]
+        one_by_one = offload or any(isinstance(matrix, DTensor) for matrix in matrices)
         muon = (GatheredMuon if one_by_one else torch.optim.Muon)(
             matrices,
             lr=method.learning_rate,
@@ -119,8 +121,8 @@ def build_optimizers(model: Any, config: TrainConfig, offload: bool = False) -> 
         )
         optimizers.append(muon)
     groups = [
-        {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": method.weight_decay},
-        {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
+        {"params": [parameter for parameter in parameters if parameter.ndim >= 2], "weight_decay": method.weight_decay},
+        {"params": [parameter for parameter in parameters if parameter.ndim < 2], "weight_decay": 0.0},
     ]
     betas = (method.beta1, method.beta2)
     kind = OneByOneAdamW if offload else torch.optim.AdamW

@@ -461,7 +461,7 @@ class Trainer:
         self.reports.flush()
         self._offer(step)
         pinned = self.evaluations.pinned | self.publisher.needed(step)
-        folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
+        folders = [folder for folder in sorted((self.home / "policies").glob("step-*")) if folder not in pinned]
         drop_old(folders, KEPT_EXPORTS)
         return True
 

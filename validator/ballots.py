@@ -78,12 +78,14 @@ class BallotStore:
 
     def ready(self, where: str, seat: int, seed: bytes, files: bytes) -> Ballot | None:
         """Return the ballot for this seed and these files, if it was judged already."""
-        found = self._ballots.get(where, ())
-        return next((one for one in found if (one.seat, one.seed, one.files) == (seat, seed, files)), None)
+        ballots = self._ballots.get(where, ())
+        return next(
+            (ballot for ballot in ballots if (ballot.seat, ballot.seed, ballot.files) == (seat, seed, files)), None
+        )
 
     def committed(self, where: str, seat: int, commitment: bytes) -> Ballot | None:
-        found = self._ballots.get(where, ())
-        return next((one for one in found if (one.seat, one.commitment) == (seat, commitment)), None)
+        ballots = self._ballots.get(where, ())
+        return next((ballot for ballot in ballots if (ballot.seat, ballot.commitment) == (seat, commitment)), None)
 
     def why_lost(self, where: str, seat: int, commitment: bytes) -> str:
         """Say what became of a committed ballot that the store does not hold."""

@@ -64,7 +64,7 @@ def no_evidence(evidence: EvidenceConfig | None) -> str:
 def decided(files: Iterable[Submission]) -> Iterator[Submission]:
     """Yield a node's files in order, without void ones, up to the first that is not decided: so no evidence changes
     afterwards."""
-    for file in sorted(files, key=lambda one: one.sequence):
+    for file in sorted(files, key=lambda submission: submission.sequence):
         if not file.votes_code:
             return
         if Code.VOID not in (file.votes_code, file.code):
@@ -82,7 +82,7 @@ def file_evidence(file: Submission, documents: Documents) -> FileEvidence:
         except IntegrityError as error:
             notes.append(error.what)
             continue
-        paid = {name: one.nats for name, one in figures.items() if one.nats is not None}
+        paid = {name: figure.nats for name, figure in figures.items() if figure.nats is not None}
         if paid:
             nats.append(paid)
             seen.append(DocumentSums(*engine_titles(verdict), figures))
@@ -99,10 +99,10 @@ def history_evidence(
 ) -> tuple[NodeEvidence, tuple[FileEvidence, ...]]:
     """Return the evidence against a node, and what each of its decided files added to it, after `before` others."""
     evidence = NodeEvidence(files=before)
-    found = tuple(file_evidence(file, documents) for file in decided(files))
-    for one in found:
-        evidence.add(one.nats)
-    return evidence, found
+    files_evidence = tuple(file_evidence(file, documents) for file in decided(files))
+    for entry in files_evidence:
+        evidence.add(entry.nats)
+    return evidence, files_evidence
 
 
 @dataclass(frozen=True)
@@ -152,28 +152,28 @@ def judge_challenge(
         return ChallengeVerdict(Code.UNAVAILABLE, "a file of its run was not final when it was opened")
     if tuple(file.sequence for file in run if Code(file.code).is_accept) != challenge.sequences:
         return ChallengeVerdict(Code.ACCEPT, "it leaves out files between the first and the last that it names")
-    evidence, found = history_evidence(run, lambda file: [verdicts[file.sequence]], before)
+    evidence, files_evidence = history_evidence(run, lambda file: [verdicts[file.sequence]], before)
     if evidence.accused:
         why = f"e^{evidence.peak:.1f}: it computes otherwise than was calibrated, above all in {evidence.most}"
-        return ChallengeVerdict(Code.DIFFERENT, why, evidence, found)
+        return ChallengeVerdict(Code.DIFFERENT, why, evidence, files_evidence)
     blind = [name for name in challenge.sequences if config.own_engine and len({*engines_of(verdicts[name])}) > 1]
     if blind:
         listed = ", ".join(map(str, blind))
         why = f"e^{evidence.peak:.1f} by another engine than made files {listed}, which clears nobody"
-        return ChallengeVerdict(Code.UNAVAILABLE, why, evidence, found)
-    return ChallengeVerdict(Code.ACCEPT, f"e^{evidence.peak:.1f}: nothing shown", evidence, found)
+        return ChallengeVerdict(Code.UNAVAILABLE, why, evidence, files_evidence)
+    return ChallengeVerdict(Code.ACCEPT, f"e^{evidence.peak:.1f}: nothing shown", evidence, files_evidence)
 
 
 def challengeable(files: Sequence[Submission], now: int, first: int, last: int) -> list[Submission]:
     """Return a node's accepted files from number `first` to `last` that a challenge can name at chain time `now`, up to
     the first file that is not final."""
-    found: list[Submission] = []
+    submissions: list[Submission] = []
     for file in decided(files):
         if file.disputed or file.final_time > now:
             break
         if first <= file.sequence <= last and Code(file.code).is_accept:
-            found.append(file)
-    return found
+            submissions.append(file)
+    return submissions
 
 
 @dataclass(frozen=True)
@@ -263,8 +263,8 @@ def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> Juror
     judged = judge_challenge(record.challenge, record.files, record.evidence, verdicts)
     if judged.code == vote:
         return JurorReplay(seat, vote, judged)
-    said, says = challenge_label(vote), challenge_label(judged.code)
-    differs = f"it voted {said}, but its verdict document adds up to {says} ({judged.why})"
+    voted, says = challenge_label(vote), challenge_label(judged.code)
+    differs = f"it voted {voted}, but its verdict document adds up to {says} ({judged.why})"
     # Nobody is fined for `unavailable` here: a juror that did not get the pool's configuration in time owes that vote.
     noted = vote is Code.UNAVAILABLE
     return JurorReplay(seat, vote, judged, differs if noted else "", "" if noted else differs)
@@ -316,8 +316,8 @@ def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Ve
     trial = record.trial
     if (document.where, document.seed) != (trial_name(trial), trial.seed.hex()):
         raise IntegrityError(f"its verdict document is not of jury {trial.trial}", "ask its voter")
-    found = {sequence: document.on(sequence) for sequence in record.challenge.sequences}
-    for sequence, verdict in found.items():
+    by_sequence = {sequence: document.on(sequence) for sequence in record.challenge.sequences}
+    for sequence, verdict in by_sequence.items():
         about = verdict.pool, verdict.node, verdict.sha256, verdict.lane_seed, verdict.config_hash
         sha256 = record.named[sequence].sha256.hex()
         if about != (record.challenge.pool, record.challenge.node, sha256, trial.seed.hex(), record.config_hash.hex()):
@@ -326,4 +326,4 @@ def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Ve
         missed = set(record.rows(sequence)) - set(verdict.audited)
         if verdict.code.is_accept and missed:
             raise IntegrityError(f"it did not measure row {min(missed)} of file {sequence}, which was drawn", "")
-    return found
+    return by_sequence

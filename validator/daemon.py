@@ -112,8 +112,8 @@ class Validator:
         wanted: set[TaskKey] | None = set()
         for number, duties in (*self._pools.items(), *self._unopened.items()):
             try:
-                found = duties.advance(state, now)
-                wanted = None if wanted is None or found is None else wanted | found
+                open_tasks = duties.advance(state, now)
+                wanted = None if wanted is None or open_tasks is None else wanted | open_tasks
             except MusterError as error:
                 log.info("pool %d: %s", number, error)
                 wanted = None

@@ -120,7 +120,7 @@ class PoolOpener:
         self._config, self._shared, self._account, self._judge_one = config, shared, account, judge_one
         besides = others(config.engine)
         self._engine = LoadedEngine(config.engine.make(), OtherEngines(besides))
-        write_atomic(config.home / ENGINES, canonical_json([config.engine.name, *(one.name for one in besides)]))
+        write_atomic(config.home / ENGINES, canonical_json([config.engine.name, *(engine.name for engine in besides)]))
         self._count = 0
 
     def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
@@ -198,10 +198,10 @@ def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> se
     for seat in ours:
         groups.update(seat.groups if seat.active else ())
         groups.update(group for group, last in seat.left_groups.items() if epoch <= last + DRAW_REACH)
-    found = {pool.pool for pool in state.pools.values() if pool.validator_group in groups and pool.status != "settled"}
-    lanes = [lane for lane in state.lanes.values() if lane.pool not in found]
-    found |= {lane.pool for lane in lanes if any(numbers & one.duties for one in lane.rounds)}
-    return found | {trial.pool for trial in state.trials.values() if numbers & trial.duties}
+    pools = {pool.pool for pool in state.pools.values() if pool.validator_group in groups and pool.status != "settled"}
+    lanes = [lane for lane in state.lanes.values() if lane.pool not in pools]
+    pools |= {lane.pool for lane in lanes if any(numbers & panel.duties for panel in lane.rounds)}
+    return pools | {trial.pool for trial in state.trials.values() if numbers & trial.duties}
 
 
 class ServedPools:

@@ -164,13 +164,13 @@ def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
     return codes + measurements
 
 
-def largest(found: Iterable[Difference]) -> dict[str, float]:
+def largest(differences: Iterable[Difference]) -> dict[str, float]:
     """Return the largest distance of every measurement, as "check.measurement"."""
     out: dict[str, float] = {}
-    for one in found:
-        if one.size is not None and math.isfinite(one.size):
-            name = f"{one.check}.{one.measurement}"
-            out[name] = max(out.get(name, 0.0), one.size)
+    for difference in differences:
+        if difference.size is not None and math.isfinite(difference.size):
+            name = f"{difference.check}.{difference.measurement}"
+            out[name] = max(out.get(name, 0.0), difference.size)
     return dict(sorted(out.items()))
 
 

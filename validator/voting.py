@@ -132,7 +132,7 @@ class LaneVote(Vote):
 
     def codes(self, verdict: LaneVerdict) -> int:
         by_place = {file.place: code for file, code in zip(self.files, verdict.codes, strict=True)}
-        return pack([by_place.get(place, Code.NONE) for place in range(LANE)])
+        return pack([by_place.get(position, Code.NONE) for position in range(LANE)])
 
     def at(self, suite: Suite) -> Court:
         return suite.court
@@ -196,10 +196,13 @@ class ChallengeVote(TrialVote):
         else:
             history = self._state.submissions_of(challenge.pool, challenge.node)
             judged = judge_challenge(
-                challenge, history, config.evidence, {one.sequence: one for one in verdict.verdicts}
+                challenge,
+                history,
+                config.evidence,
+                {file_verdict.sequence: file_verdict for file_verdict in verdict.verdicts},
             )
-        said = challenge_label(judged.code)
-        log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, said, judged.why)
+        vote = challenge_label(judged.code)
+        log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, vote, judged.why)
         return int(judged.code)
 
 
@@ -295,7 +298,7 @@ class Voting:
         if self._pool is None:
             return None
         facts = tuple(self._facts(pool, file, vote.audit_seed) for file in vote.files)
-        if any(one.work.step_seed == bytes(32) for one in facts):
+        if any(file_facts.work.step_seed == bytes(32) for file_facts in facts):
             return None
         task = JudgeTask(
             vote.task_key,

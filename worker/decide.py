@@ -7,35 +7,61 @@ says whether it exists already.
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from chain.indexer.records import Account, Pool, Terms
 from chain.indexer.state import Standing, State, standing_of
-from protocol.api.work import MOST_HANDED_IN
+from protocol.api.work import MOST_HANDED_IN, MOST_LEASES
 from worker.journal import JournalEntry
+
+_FULL = 1.25  # requests for each slot of the batch, from which on nothing more is taken
 
 
 class Do(Enum):
-    """Stop for good, wait and poll again, give a finished file to the service, submit one by its receipt, or make the
-    next one."""
+    """What to do with the files that are finished: stop for good, wait and poll again, give one to the service, or
+    submit one by its receipt."""
 
     STOP = "stop"
     WAIT = "wait"
     HAND_IN = "hand in"
     SUBMIT = "submit"
-    MAKE = "make"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`counter` is that of the file to make; `entry` the one to hand in or submit, or the one that is waited for;
-    `steps` those for which a new file may be made, newest last. `failed`: a stop by ejection or removal."""
+    """`entry` is the file to hand in or submit, or the one that is waited for. `counter` is that of the file to make
+    meanwhile, None if none is to be made; `steps` those for which it may be made, newest last. `failed`: a stop by
+    ejection or removal."""
 
     do: Do
     reason: str = ""
-    counter: int = 0
     entry: JournalEntry | None = None
+    counter: int | None = None
     steps: tuple[int, ...] = ()
     failed: bool = False
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a worker's engines compute now, and how fast. `slots`: requests that they compute at once; `waiting`: those
+    that did not end yet; `rate`: tokens per second, 0 while unknown; `tokens`: of a row, on average."""
+
+    files: int
+    slots: int
+    waiting: int
+    rate: float = 0.0
+    tokens: float = 0.0
+
+
+def has_room(load: Load, rows: int, seconds: float) -> bool:
+    """Return whether a worker should take another file of `rows` rows, whose lease ends for good after `seconds`. One
+    is always made. More are taken as long as the batch would run short, and all of them are likely to be done within
+    half of that time: a slow machine holds no lease that it cannot use."""
+    if load.files == 0:
+        return True
+    if load.files >= MOST_LEASES or load.waiting >= load.slots * _FULL:
+        return False
+    return load.rate > 0 and (load.waiting + rows) * load.tokens / load.rate <= seconds / 2
 
 
 def relay_patience(terms: Terms) -> int:
@@ -51,9 +77,10 @@ def decide(
     seeds: Mapping[int, bytes],
     handed_in: Container[str],
     now: int,
+    making: Container[int] = (),
 ) -> Decision:
     """Return the next thing to do at chain time `now`. `seeds`: of the steps whose seed blocks are confirmed;
-    `entries`: the journal's; `handed_in`: the stems of those that the service has."""
+    `entries`: the journal's; `handed_in`: the stems of those that the service has; `making`: counters under way."""
     pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
     standing = standing_of(account)
     if pool is None:
@@ -78,19 +105,24 @@ def decide(
     while counter in usable and usable[counter].stem in handed_in:
         waiting.append(usable[counter])
         counter += 1
+    next_file = counter
+    while next_file in usable or next_file in making:
+        next_file += 1
+    makes = bool(steps) and not closed and len(waiting) < MOST_HANDED_IN
+    decided = partial(Decision, counter=next_file if makes else None, steps=steps)
     due = usable.get(account.counter)
     if due is not None and _is_left_out(state, due, pool, account, now):
-        return Decision(Do.SUBMIT, "the service does not relay a file", entry=due)
+        return decided(Do.SUBMIT, "the service does not relay a file", due)
     if counter in usable:
-        return Decision(Do.HAND_IN, "a finished file is not on chain", entry=usable[counter])
+        return decided(Do.HAND_IN, "a finished file is not on chain", usable[counter])
     if closed and not waiting:
         return closed
     if closed or len(waiting) >= MOST_HANDED_IN:
         files = f"{len(waiting)} files wait for the service to relay them, the first is file {account.counter}"
-        return Decision(Do.WAIT, files, entry=waiting[0])
+        return decided(Do.WAIT, files, waiting[0])
     if not steps:
         return Decision(Do.WAIT, "no policy step with a confirmed seed that this node may work for")
-    return Decision(Do.MAKE, "", counter, None, steps)
+    return decided(Do.WAIT)
 
 
 def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account, now: int) -> bool:
@@ -102,10 +134,12 @@ def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account
 
 
 def _promised(entry: JournalEntry, pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> bool:
-    """Whether the pool promised by its receipt to take this file, unless a reorganisation changed its seed."""
+    """Whether the pool promised by its receipt to take this file, unless a reorganisation changed its seed: that of a
+    newer step is known once it is confirmed, that of an older one no longer asked for."""
     valid = entry.receipt is not None and not entry.overdue and pool.status != "settled"
     known = account.joined_step <= entry.step <= pool.step
-    return valid and known and seeds.get(entry.step, entry.step_seed) == entry.step_seed
+    older = entry.step < pool.step - pool.terms.maxLag
+    return valid and known and seeds.get(entry.step, entry.step_seed if older else None) == entry.step_seed
 
 
 def _closed(pool_id: int, pool: Pool, standing: Standing) -> Decision | None:

@@ -3,11 +3,12 @@
 `attacks/` replaces stages to show what the checks catch; an honest worker uses `Producer` as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines.base import Completion, Engine, Sampling
+from engines.base import Completion, Generator, Sampling
 from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollout_file.file import write
@@ -36,11 +37,15 @@ class Produced:
     commitment: Commitment
 
 
-class Producer:
-    """Makes rollout files of one pool with one engine, whose arithmetic they name."""
+Keep = Callable[[Work, Generator, Sampling], AbstractContextManager[Generator]]
 
-    def __init__(self, config: PoolConfig, engine: Engine) -> None:
-        self.config, self.engine = config, engine
+
+class Producer:
+    """Makes rollout files of one pool with one engine, whose arithmetic they name; several at once, in threads, where
+    the engine allows it. `keep` puts something between a file and the engine that remembers what it completed."""
+
+    def __init__(self, config: PoolConfig, engine: Generator, keep: Keep | None = None) -> None:
+        self.config, self.engine, self._keep = config, engine, keep
         self._following = FollowingEnvironments(config)
         self._environment: PoolEnvironments | None = None
 
@@ -53,10 +58,7 @@ class Producer:
     def prepare(self) -> None:
         """Prepare what the first file needs besides weights, while they are downloaded. Raises ConfigError for an
         environment that this machine does not have."""
-        from protocol.toploc import warm  # it brings torch, for which a process is prepared first
-
         self._following.prepare()
-        warm.main()
 
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
@@ -85,7 +87,9 @@ class Producer:
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         """Return completions with proofs, all turns of each, in the plan's order."""
         tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
-        return converse(self.engine, self.environment, tasks, self.sampling, self.config.work.max_new_tokens)
+        kept = self._keep(work, self.engine, self.sampling) if self._keep else nullcontext(self.engine)
+        with kept as engine:
+            return converse(engine, self.environment, tasks, self.sampling, self.config.work.max_new_tokens)
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = []

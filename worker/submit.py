@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +17,7 @@ from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.evidence.figures import arithmetic_label
 from protocol.waits import WAITS
+from runtime.engine_process import EngineProcesses
 from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from runtime.relay import serve_as_peer
@@ -29,32 +31,32 @@ log = logging.getLogger("muster.worker")
 
 
 class WorkerProgress:
-    """`lease` is the one that heartbeats keep; `step` that of the file under way, −1 before the first; `weights` the
-    newest step whose weights are here, `fetching` what that took; `swaps` counts changes of weights, with the longest
-    pause (`swap_pause`) besides the engine's own reload, in seconds."""
+    """`leases`: by counter, those that heartbeats keep; `making`: files under way; `step`: that of the newest of them,
+    −1 before the first; `weights`: the newest step whose weights are here, `fetching` what that took; `swaps` counts
+    changes of weights, with the longest pause (`swap_pause`) besides the engine's own reload, in seconds."""
 
     def __init__(self, stopping: threading.Event) -> None:
-        self._stopping, self._logged = stopping, ""
-        self.phase, self.step = "starting", -1
-        self.lease: WorkLease | None = None
+        self._stopping, self._logged = stopping, dict[int, str]()
+        self.phase, self.step, self.making = "starting", -1, 0
+        self.leases: dict[int, WorkLease] = {}
         self.made = self.submitted = 0
         self.weights = -1
         self.fetching: Mapping[str, float] = {}
         self.swaps = {"swaps": 0.0, "swap_reload": 0.0, "swap_pause": 0.0}
 
-    def pause(self, seconds: float, reason: str, phase: str) -> None:
-        """Wait, and log the reason once."""
-        self.phase = phase
-        if reason != self._logged:
+    def pause(self, seconds: float, reason: str, phase: str, until: threading.Event | None = None) -> None:
+        """Wait, at most `until` something happens, and log the reason once."""
+        self.phase, thread = phase, threading.get_ident()
+        if reason and reason != self._logged.get(thread):
             log.info("%s", reason)
-            self._logged = reason
-        with WAITS.on(reason[:200]):
-            self._stopping.wait(seconds)
+            self._logged[thread] = reason
+        with WAITS.on(reason[:200]) if reason else nullcontext():
+            (until or self._stopping).wait(seconds)
 
     def finished(self) -> None:
         """Count a file; the next wait is logged even if its reason is the same."""
         self.made += 1
-        self._logged = ""
+        self._logged.clear()
 
     def swapped(self, pause: float, reload: float) -> None:
         """Record a change of weights that took the engine `reload` seconds, and making `pause` seconds besides."""
@@ -67,16 +69,16 @@ class WorkerProgress:
         return heartbeat(
             "worker",
             name,
-            phase=self.phase,
+            phase="generating" if self.making else self.phase,
             engine=engine,
             step=self.step if self.step >= 0 else None,
-            lease=self.lease.lease if self.lease else None,
+            leases=[lease.lease for lease in list(self.leases.values())],
             weights=self.weights,
             metrics={"made": float(self.made), "submitted": float(self.submitted), **self.fetching, **self.swaps},
         )
 
 
-MakeProducer = Callable[[PoolConfig, Engine], Producer]
+MakeProducer = Callable[[PoolConfig, Engine], Producer]  # of a cheat, whose engine is in this process
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class WorkerCollaborators:
     ahead: WeightsAhead
 
     @classmethod
-    def connect(cls, config: WorkerConfig, make_producer: MakeProducer = Producer) -> Self:
+    def connect(cls, config: WorkerConfig, make_producer: MakeProducer | None = None) -> Self:
         """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
         account = node_account(config)
         client = PoolClient(config, account)
@@ -99,14 +101,23 @@ class WorkerCollaborators:
         pool_config, ahead = client.pool_config(), WeightsAhead(client, config.poll_seconds)
         # An engine takes seconds to a minute to start: a joining worker downloads meanwhile.
         ahead.start()
-        producer = make_producer(pool_config, config.engine.make())
+        journal = Journal(client.home / "journal")
+        if make_producer is None:
+            producer = Producer(pool_config, EngineProcesses(config.engine, config.home), journal.rows)
+        else:
+            producer = make_producer(pool_config, config.engine.make())
         info, evidence = producer.engine.info, pool_config.evidence
         if evidence and (why := evidence.refuses(arithmetic_label(info.name, info.dtype, info.device))):
             raise ConfigError(why, "choose one of these as `engine`, on a machine of that kind")
         producer.prepare()
         private = config.allow_private_sources
         orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, allow_private=private)
-        return cls(str(account.address), client, orchestrator, producer, Journal(client.home / "journal"), ahead)
+        return cls(str(account.address), client, orchestrator, producer, journal, ahead)
+
+    @property
+    def engines(self) -> EngineProcesses | None:
+        """The engines that compute rows of several files at once; None for one in this process, which cannot."""
+        return self.producer.engine if isinstance(self.producer.engine, EngineProcesses) else None
 
     def close(self) -> None:
         self.ahead.stop()
@@ -143,6 +154,8 @@ class Submitter:
             for counter in range(self._landed, account.counter):
                 log.info("file %d is submission %d", counter, account.sequences[counter])
         self._landed = account.counter
+        for counter in [one for one in list(self._progress.leases) if one < account.counter]:
+            self._progress.leases.pop(counter, None)
         journal = self._collaborators.journal
         self.handed_in = {one.stem for one in journal.all() if one.counter >= account.counter} & self.handed_in
         journal.prune(account.counter - _KEPT_FILES)
@@ -155,7 +168,7 @@ class Submitter:
         self._collaborators.orchestrator.upload_rollouts(data)
         if self._ask(entry, len(data)):
             self.handed_in.add(entry.stem)
-            progress.lease = None
+            progress.leases.pop(entry.counter, None)
 
     def ask(self, entry: JournalEntry) -> None:
         """Ask the service, from time to time, what became of a file that it has."""
@@ -216,6 +229,7 @@ class Submitter:
         reason = refused.reason if refused else error
         if reason.name in _OVERDUE:
             self._collaborators.journal.change(entry, overdue=True)
+            self.handed_in.discard(entry.stem)  # for a new receipt, or no later file would ever count
         # A mismatch is most often the relayed file, which the next state shows.
         seconds = 1.0 if reason.name == "CounterMismatch" else 3.0
         self._progress.pause(seconds, f"file {entry.counter} is not taken: {reason}", "waiting")

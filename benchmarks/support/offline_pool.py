@@ -94,10 +94,8 @@ class OfflinePool:
         producer.load(self.folder)
         return producer
 
-    def verdict(
-        self, made: Produced, work: Work, audit_rate: int = AUDIT_EVERYTHING, lane_seed: bytes = b"\x09" * 32
-    ) -> Verdict:
-        facts = SubmissionFacts(work, made.commitment, work.id.counter, lane_seed, audit_rate)
+    def verdict(self, made: Produced, work: Work) -> Verdict:
+        facts = SubmissionFacts(work, made.commitment, work.id.counter, b"\x09" * 32, AUDIT_EVERYTHING)
         return judge(facts, made.data, self.config, self.environment, self.verifier)
 
     def files(self, producer: Producer, count: int) -> Iterator[tuple[Work, Produced]]:
@@ -165,11 +163,3 @@ def strongest(verdict: Verdict) -> tuple[float | None, str]:
 def short(number: float) -> float | str:
     """Round to three digits; JSON has no infinity."""
     return float(f"{number:.3g}") if math.isfinite(number) else "inf"
-
-
-def interval(found: int, count: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of a probability after `found` of `count` (JASA 22, 1927)."""
-    z = 1.96
-    middle = (found + z * z / 2) / (count + z * z)
-    half = z / (count + z * z) * math.sqrt(found * (count - found) / count + z * z / 4)
-    return middle - half if found else 0.0, middle + half if found < count else 1.0

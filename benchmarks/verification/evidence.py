@@ -1,13 +1,21 @@
 """Whether the evidence of a node's history ever accuses an honest node, and after how many files it finds a cheat.
 
-`python -m benchmarks evidence [--quick] [--only TEXT]`. End to end: real training steps of the demo's pool in bf16,
-null models as the trainer learns them, verdicts as validators give them, and the vote of a node challenge's jurors.
-Histories are drawn from whole measured files. Files are kept in build/evidence. Keys: cases [{step, audited, name,
-nodes, files, accused, slashed, median, largest, by}], rates [{step, audited, figure, measured, honest}].
+`python -m benchmarks evidence [--quick] [--only TEXT] [--seconds N]`. Real training runs of the demo's model; null
+models as the trainer learns them; passes as validators and jurors make them. Each (policy, dtype, kind) is measured
+once, with real engines, and kept in build/evidence, so that the next run goes on where `--seconds` ended this one.
+Histories are then drawn from what was measured: a node keeps to one kind, and each of its files is a measured file in
+one of that file's audits. Resampling makes no evidence that the passes do not contain: `files` says how many they are.
+
+Keys: cases [{dtype, policy, audited, name, label, files (measured), nodes, length, accused, slashed, median, p99, mean,
+largest, by, refused}], label: own, false (an honest engine under the usual one's) or cheat; honest, of all under their
+own label: {nodes (a history each), accused, slashed, files}; found, of cheats [{name, dtype, policies, p99_1, p99_4,
+p99_16}]: the most files until 99 of 100 are accused at rates 1, 1/4, 1/16; price [{name, policy, audited, gain}].
 """
 
-import statistics
-from collections.abc import Callable, Sequence
+import math
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,64 +23,99 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from attacks.base import Cheat
 from attacks.registry import REGISTRY
 from attacks.subtle import SMALL_ATTACKS
 from benchmarks.recipe import OfflineWork, batch_of, demo_config
-from benchmarks.support.offline_pool import BFLOAT16, FULL_WORK
-from calibration.measuring import context_of, measure_file
-from calibration.null_model import pair_null_model
-from engines.base import Engine
+from benchmarks.support.kept import keep, kept
+from benchmarks.support.offline_pool import BFLOAT16, FLOAT32, FULL_WORK
+from calibration.measuring import audits, context_of
+from calibration.null_model import Draws, audit_draws, pair_null_model
+from chain.deployment import FOLDER
+from engines.base import Completion, Engine
+from engines.factory import make_engine
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.config import BF16_CHECKS
-from protocol.encoding import tagged_hash
-from protocol.evidence.figures import BETS, FIGURES, arithmetic_label, figures_of
-from protocol.evidence.null_model import LIMIT_NATS, StepNullModels
-from protocol.files import write_atomic
+from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
+from protocol.encoding import TOKEN, parse_tokens, tagged_hash
+from protocol.evidence.figures import BETS, FIGURES, Sum, rounded
+from protocol.evidence.null_model import LIMIT_NATS, PairNullModel
 from protocol.identity import PoolId, WorkId
-from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits, commit
 from protocol.seeds import AUDIT_EVERYTHING, Work
-from protocol.verdict import Code, Verdict
-from runtime.process import EngineConfig
+from runtime.entry import alone
 from trainer.learner import Learner
 from trainer.model.base_model import base_model
-from validator.judging.checks import SubmissionFacts
-from validator.judging.pipeline import judge
-from worker.produce import Producer
+from validator.judging.checks import PREFILL_CHECKS
+from validator.judging.measurements import file_figures
+from worker.produce import Planned, Producer
 
 HOME = Path(__file__).parents[2] / "build" / "evidence"
-RATES = (AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16)
-BATCHES = (8, 64)
-STEPS = (0, 1, 2, 4, 8, 16, 28)
-NODES, HONEST_FILES, CHEAT_FILES = 200, 1000, 64
+RATES = [AUDIT_EVERYTHING // share for share in (1, 4, 16)]
+NODES, HONEST_FILES, CHEAT_FILES = 800, 1000, 64
 NODE = "0x" + "00" * 20
 Progress = Callable[[str], None]
+Row = dict[str, Any]
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
+class Policy(NamedTuple):
+    """A step of a training run with a learning rate. `trained`: it starts where the demo's ends, not at its base."""
+
+    rate: float
+    step: int
+    trained: bool = False
+
+    def __str__(self) -> str:
+        return f"{'trained, ' * self.trained}lr {self.rate:g}, step {self.step}"
+
+
+DEMO, LAST = 1.5e-4, 28
+BASE, TRAINED = Policy(DEMO, 0), Policy(DEMO, LAST)
+
+
 class Kind(NamedTuple):
-    """One way to make files: an attack at a strength, an engine that VARY changes, or weights `behind` by policy steps.
-    `batch`: completions decoded at once; `files`: how many are made."""
+    """One way to make files: KNOWN's at a strength, or an engine that VARY changes; `batch` completions at once."""
 
     name: str
-    files: int = 16
+    files: int
     batch: int = 128
     attack: str = ""
     strength: float = 0.0
-    behind: int = 0
+    vary: str = ""
+    threads: int = 1
 
 
-HONEST = Kind("honest", 48)
-VARIANTS = (Kind("eager attention"), Kind("norms in bf16"), Kind("a matrix in two parts"))
+def calibrations(vary: str = "") -> list[Kind]:
+    """Return the kinds whose files a null model is learned from, as many as the trainer makes by default."""
+    return [Kind(f"calibration {batch} {vary}".strip(), 32, batch, vary=vary) for batch in (8, 64)]
+
+
+HONEST = (Kind("one batch", 16), Kind("batches of 20, two threads", 16, 20, threads=2))
+VARIANTS = tuple(Kind(name, 8, vary=name) for name in ("eager attention", "norms in bf16", "sums in two parts"))
+SECOND = Kind("own second pass", 8, attack="second-pass")
+VLLM = "vLLM"
+OTHER_ENGINE = Kind("vLLM in batches of 20", 16, 20, vary=VLLM)
+STALE = Kind("stale by a step", 12, attack="stale", strength=1)
 CHEATS = (
-    Kind("weights-int8", attack="weights-int8"),
-    Kind("weights-noise=0.001", attack="weights-noise", strength=0.001),
-    Kind("kv-int8", attack="kv-int8"),
-    Kind("stale=1", behind=1),
-    Kind("temperature-proven=0.98", attack="temperature-proven", strength=0.98),
-    Kind("ghostwriter-int8", attack="ghostwriter-int8"),
+    Kind("int8 weights", 12, attack="weights-int8"),
+    Kind("noise of 0.1%", 12, attack="weights-noise", strength=0.001),
+    Kind("LoRA of 0.1%", 12, attack="lora", strength=0.001),
+    Kind("int8 KV cache", 12, attack="kv-int8"),
+    Kind("skipped layer", 12, attack="weights-small"),
+    Kind("other temperature, proven", 12, attack="temperature-proven", strength=0.98),
+    Kind("int8 text, proven", 12, attack="ghostwriter-int8"),
 )
+
+
+class SecondPass(Cheat):
+    """Takes log-probabilities and proofs from a prefill of its own, which is honest."""
+
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        return self.proven(plan, super().complete(work, plan))
+
+
+KNOWN = {name: one.build for name, one in (REGISTRY | SMALL_ATTACKS).items()} | {"second-pass": SecondPass}
+KNOWN |= dict.fromkeys(("", "stale"), lambda config, engine, _: Producer(config, engine))
 
 
 def _eager(model: Any) -> None:
@@ -105,65 +148,103 @@ def _in_two(module: Any, hidden: torch.Tensor) -> torch.Tensor:
     return linear(hidden[..., :half], module.weight[:, :half]) + linear(hidden[..., half:], module.weight[:, half:])
 
 
-VARY = {"eager attention": _eager, "norms in bf16": _plain_norms, "a matrix in two parts": _split}
-"""Honest engines that compute otherwise than was calibrated, under the label of what was."""
+VARY = {"eager attention": _eager, "norms in bf16": _plain_norms, "sums in two parts": _split}
+"""Honest engines that compute otherwise than the usual one."""
 
 
-class Seen(NamedTuple):
-    """A file in a verdict document: its code, what it pays each bet on each figure [figures, bets], and its mean
-    mantissa difference."""
+class Case(NamedTuple):
+    """Files of these kinds by one policy in one arithmetic."""
 
-    code: Code
-    nats: Array
-    mantissas: float
-
-    @classmethod
-    def of(cls, verdict: Verdict) -> "Seen":
-        figures, paid = figures_of(verdict), np.zeros((len(FIGURES), BETS))
-        for place, name in enumerate(FIGURES):
-            if name in figures:
-                paid[place] = figures[name].nats or 0.0
-        own = figures.get("mantissas")
-        return cls(verdict.code, paid, own.total / own.count if own else float("nan"))
+    dtype: str
+    policy: Policy
+    kinds: tuple[Kind, ...]
 
 
-def run(quick: bool, progress: Progress, only: str = "") -> dict[str, Any]:
-    """Return the result that the module describes."""
-    pool = _Pool(HOME.with_name("evidence-quick") if quick else HOME, quick)
-    cases, rates = list[dict[str, Any]](), list[dict[str, Any]]()
-    for step in (1,) if quick else STEPS:
-        for rate in RATES[2:] if quick else RATES:
-            models = pool.null_models(step, rate)
-            for kind in (HONEST, *VARIANTS, *CHEATS)[: 1 if quick else None]:
-                if only not in kind.name or step < kind.behind:
-                    continue
-                seen = pool.seen(kind, step, rate, models)
-                row = {"step": step, "audited": rate / AUDIT_EVERYTHING, "name": kind.name}
-                row |= case(seen, HONEST_FILES if kind == HONEST else CHEAT_FILES)
-                cases.append(row)
-                progress(str(row))
-                if kind == HONEST:
-                    measured = statistics.fmean(one.mantissas for one in seen)
-                    honest = models.pairs[0].honest()["mantissas"]
-                    rates.append({**row, "figure": "mantissas", "measured": measured, "honest": honest})
-    return {"cases": cases, "rates": rates}
+def cases() -> Iterator[Case]:
+    """Yield what is measured, the most telling first."""
+    for policy in (BASE, TRAINED):
+        yield Case(BFLOAT16, policy, (*HONEST, *CHEATS, *VARIANTS, SECOND))
+    yield Case(BFLOAT16, Policy(1e-5, 4), (*HONEST, STALE))
+    yield Case(FLOAT32, BASE, (*HONEST, *CHEATS[:3], *VARIANTS, SECOND))
+    yield Case(BFLOAT16, Policy(1e-5, 2, True), (*HONEST, STALE))
+    for step in (4, 1, 16, 2, 8):
+        yield Case(BFLOAT16, Policy(DEMO, step), HONEST)
+    for step in (LAST, 4, 1, 16, 2, 8):
+        yield Case(FLOAT32, Policy(DEMO, step), HONEST)
+    for rate in (3e-4, 1e-6):
+        yield Case(BFLOAT16, Policy(rate, 4), (*HONEST, STALE))
+    yield Case(BFLOAT16, BASE, (*calibrations(VLLM), OTHER_ENGINE))
+    yield Case(BFLOAT16, BASE, tuple(kind for one in VARIANTS for kind in calibrations(one.vary)))
 
 
-def case(seen: Sequence[Seen], files: int) -> dict[str, Any]:
-    """Return what becomes of nodes that make such files: a juror rejects, which slashes, if the evidence accuses and
-    one of the files that it measures is refused."""
-    at, by, largest = histories(np.array([one.nats for one in seen]), NODES, files)
-    accused = int((at > 0).sum())
-    refused = any(one.code.is_reject for one in seen)
-    return {
-        "nodes": NODES,
-        "files": files,
-        "accused": accused,
-        "slashed": accused if refused else 0,
-        "median": statistics.median(int(one) or files + 1 for one in at),
-        "largest": round(largest, 1),
-        "by": list(FIGURES)[int(by.argmax())] if accused else "",
-    }
+def run(quick: bool, progress: Progress, only: str = "", seconds: int = 0) -> dict[str, Any]:
+    """Return the result that the module describes, of what is measured once `seconds` (0: no limit) are over."""
+    laboratory = Laboratory(HOME.with_name("evidence-quick") if quick else HOME, quick)
+    end = time.monotonic() + seconds if seconds else math.inf
+    chosen = [case for case in cases() if only in f"{case.dtype}, {case.policy}"][: 1 if quick else None]
+    for case in chosen:
+        for kind in (*calibrations(), *case.kinds):
+            laboratory.measure(case, kind, end, progress)
+    rows = list[Row]()
+    for dtype, policy in dict.fromkeys(case[:2] for case in chosen):
+        kinds = [kind for case in chosen if case[:2] == (dtype, policy) for kind in case.kinds]
+        rows += judged(dtype, policy, kinds, laboratory.seen(dtype, policy), 20 if quick else NODES)
+    honest = [row for row in rows if row["label"] == "own"]
+    totals = {name: sum(row[name] for row in honest) for name in ("nodes", "accused", "slashed")}
+    files = sum({(row["dtype"], row["policy"], row["name"]): row["files"] for row in honest}.values())
+    return {"cases": rows, "honest": totals | {"files": files}, "found": _found(rows), "price": list(_price(rows))}
+
+
+def judged(
+    dtype: str, policy: Policy, kinds: Sequence[Kind], known: Mapping[str, list[Row]], nodes: int
+) -> Iterator[Row]:
+    """Yield what becomes of nodes that make files of one kind, at each audit rate."""
+    for rate in RATES:
+        usual = null_model(known, "", rate, policy.step)
+        for kind in kinds:
+            seen = known.get(kind.name, [])
+            own = null_model(known, kind.vary, rate, policy.step) if kind.vary else None
+            models = {"own" if kind in HONEST else "cheat": usual}
+            if kind.vary or kind == SECOND:
+                models = {"false": None if kind.vary == VLLM else usual, "own": own}
+            if len(seen) < 4 or kind.name.startswith("calibration"):
+                continue
+            for label, model in ((label, model) for label, model in models.items() if model):
+                length = CHEAT_FILES if label == "cheat" else HONEST_FILES
+                at, by, largest = histories(paid(seen, model, rate), nodes, length)
+                accused, files = int((at > 0).sum()), np.where(at > 0, at, length + 1)
+                refused = sorted({code for row in seen for code in row["codes"][str(rate)] if code})
+                yield {
+                    "dtype": dtype, "policy": str(policy), "audited": rate / AUDIT_EVERYTHING, "name": kind.name,
+                    "label": label, "files": len(seen), "nodes": nodes, "length": length, "accused": accused,
+                    "slashed": nodes if refused else 0, "median": int(np.median(files)),
+                    "p99": int(np.quantile(files, 0.99, method="higher")), "mean": round(float(files.mean()), 2),
+                    "largest": round(largest, 1), "by": list(FIGURES)[int(by.argmax())] if accused else "",
+                    "refused": refused,
+                }  # fmt: skip
+
+
+def null_model(known: Mapping[str, list[Row]], vary: str, rate: int, step: int) -> PairNullModel | None:
+    """Return what the trainer learns of the engine that `vary` changes; None where no file of it was measured."""
+    files = [[draws_of(row, rate) for row in known.get(kind.name, [])] for kind in calibrations(vary)]
+    if not all(files):
+        return None
+    learned = [[one for at, one in enumerate(found) if at % 4 != 3] for found in files]
+    worker = "another" if vary == VLLM else "verifier"
+    return pair_null_model(worker, "verifier", learned, [one for found in files for one in found[3::4]], step)
+
+
+def draws_of(row: Row, rate: int) -> Draws:
+    """Return a measured file's figures in its audits at a rate."""
+    kept_draws = row["draws"][str(rate)]
+    return [{name: [Sum(*one) for one in draw[at]] for at, name in enumerate(FIGURES)} for draw in kept_draws]
+
+
+def paid(seen: Sequence[Row], model: PairNullModel, rate: int) -> Array:
+    """Return what each audit of each file pays [files × draws, figures, bets]."""
+    nothing = (0.0,) * BETS
+    nats = (model.nats(figures) for row in seen for figures in draws_of(row, rate))
+    return np.array([[one.get(name, nothing) for name in FIGURES] for one in nats])
 
 
 def histories(paid: Array, nodes: int, files: int, seed: int = 0) -> tuple[Array, Array, float]:
@@ -184,84 +265,134 @@ def histories(paid: Array, nodes: int, files: int, seed: int = 0) -> tuple[Array
     return at, by, largest
 
 
-class _Pool:
-    """The demo's pool in bf16. Policies are trained, and files made, once."""
+def _found(rows: Sequence[Row]) -> list[Row]:
+    out, cheats = [], [row for row in rows if row["label"] == "cheat"]
+    for name, dtype in dict.fromkeys((row["name"], row["dtype"]) for row in cheats):
+        own = [row for row in cheats if (row["name"], row["dtype"]) == (name, dtype)]
+        worst = {share: max(row["p99"] for row in own if row["audited"] == 1 / share) for share in (1, 4, 16)}
+        files = {f"p99_{share}": value for share, value in worst.items()}
+        out.append({"name": name, "dtype": dtype, "policies": len({row["policy"] for row in own})} | files)
+    return out
+
+
+SAVED = ("int8 weights", "int8 KV cache", "skipped layer")
+"""Cheats that spare work in bfloat16: at most half of it, as half of the bytes are moved."""
+
+
+def _price(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield what one identity gains at most at Base Sepolia's terms if it is told the file that would convict it, and
+    leaves with the one before, paid in full. A new identity starts anew."""
+    terms = tomllib.loads((FOLDER / "terms" / "base-sepolia.toml").read_text())
+    pay = parse_tokens(terms["rate"]) * terms["max_units"] / TOKEN
+    for row in rows:
+        if row["label"] == "cheat" and row["name"] in SAVED and row["dtype"] == BFLOAT16:
+            kept_keys = ("name", "policy", "audited", "mean", "refused")
+            yield {key: row[key] for key in kept_keys} | {"pay": pay, "gain": round(pay * (row["mean"] - 1) / 2, 2)}
+
+
+class Laboratory:
+    """Trains policies, makes files and measures them, each once."""
 
     def __init__(self, home: Path, quick: bool) -> None:
         self._home, self._quick = home, quick
-        demo = demo_config()
-        model = demo.model.model_copy(update={"dtype": BFLOAT16})
-        self._config = demo.model_copy(update={"model": model, "work": FULL_WORK, "checks": BF16_CHECKS})
 
-    def null_models(self, step: int, rate: int) -> StepNullModels:
-        """Return the null model of a step, learned as the trainer's process learns it."""
-        engine, environments = self._verifier(step), PoolEnvironments.of(self._config, self._weights(step))
-        strata: dict[int, list[Any]] = {}
-        for batch in BATCHES:
-            for work, data in self._files(Kind(f"calibration {batch}", 32, batch), step):
-                context = context_of(work, data, self._config, environments, rate)
-                strata.setdefault(batch, []).append(measure_file(context, engine, batch).figures)
-        label = arithmetic_label(engine.info.name, engine.info.dtype, engine.info.device)
-        learned = [[one for at, one in enumerate(files) if at % 4 != 3] for files in strata.values()]
-        pilot = [one for files in strata.values() for one in files[3::4]]
-        return StepNullModels(audit_rate=rate, pairs=(pair_null_model(label, label, learned, pilot, step),))
-
-    def seen(self, kind: Kind, step: int, rate: int, models: StepNullModels) -> list[Seen]:
-        """Return the verdicts on a kind's files."""
-        engine, environments, out = self._verifier(step), PoolEnvironments.of(self._config, self._weights(step)), []
-        for work, data in self._files(kind, step):
-            committed = commit(data, read(data, Limits.of(self._config.work))[1])
-            lane = tagged_hash("muster/benchmark-lane/1", work.step_seed, work.id.counter)
-            facts = SubmissionFacts(work, committed, work.id.counter, lane, rate)
-            out.append(Seen.of(judge(facts, data, self._config, environments, engine, models)))
-        return out
-
-    def _files(self, kind: Kind, step: int) -> list[tuple[Work, bytes]]:
-        folder = self._home / f"step-{step}" / kind.name.replace(" ", "-")
-        works = [_work(kind, step, number) for number in range(min(kind.files, 8) if self._quick else kind.files)]
-        paths = [folder / f"{work.id.counter}.parquet" for work in works]
-        if missing := [work for work, path in zip(works, paths, strict=True) if not path.exists()]:
-            folder.mkdir(parents=True, exist_ok=True)
-            producer = self._producer(kind, step)
-            for work in missing:
-                write_atomic(folder / f"{work.id.counter}.parquet", producer.make(work).data)
-        return [(work, path.read_bytes()) for work, path in zip(works, paths, strict=True)]
-
-    def _producer(self, kind: Kind, step: int) -> Producer:
-        engine = TransformersEngine(BFLOAT16, max_batch=kind.batch)
-        if kind.attack:
-            producer: Producer = (REGISTRY | SMALL_ATTACKS)[kind.attack].build(self._config, engine, kind.strength)
+    def measure(self, case: Case, kind: Kind, end: float, progress: Progress) -> None:
+        """Measure what is missing of a kind's files, until `end`."""
+        known = len(self.seen(case.dtype, case.policy).get(kind.name, []))
+        count = min(kind.files, 4) if self._quick else kind.files
+        if known >= count or time.monotonic() > end:
+            return
+        config = self.config(case.dtype)
+        weights, start = self.weights(case.policy), time.monotonic()
+        environments, verifier = PoolEnvironments.of(config, weights), verifier_of(case.dtype, weights)
+        works = [work_of(case, kind, number) for number in range(known, count)]
+        if kind.vary == VLLM:
+            made: Iterable[bytes] = alone("making files", 3600, _made_by_vllm, config, weights, kind.batch, works)
         else:
-            producer = Producer(self._config, engine)
-        producer.load(self._weights(step - kind.behind))
-        VARY.get(kind.name, lambda model: None)(engine.model)
+            made = self._made(case, kind, works)
+        for work, data in zip(works, made, strict=False):
+            row = measured(work, data, config, environments, verifier, 16 if kind.files > 16 else 8)
+            keep(self._home / f"{case.dtype}, {case.policy}.jsonl", {"kind": kind.name} | row)
+            if time.monotonic() > end:
+                return
+        progress(f"{case.dtype}, {case.policy}: {kind.name}, {time.monotonic() - start:.0f} s")
+
+    def seen(self, dtype: str, policy: Policy) -> dict[str, list[Row]]:
+        """Return the measured files by their kind."""
+        rows = kept(self._home / f"{dtype}, {policy}.jsonl")
+        return {kind: [row for row in rows if row["kind"] == kind] for kind in {row["kind"] for row in rows}}
+
+    def config(self, dtype: str) -> PoolConfig:
+        demo = demo_config()
+        model = demo.model.model_copy(update={"dtype": dtype})
+        checks = BF16_CHECKS if dtype == BFLOAT16 else ChecksConfig()
+        return demo.model_copy(update={"model": model, "work": FULL_WORK, "checks": checks})
+
+    def _made(self, case: Case, kind: Kind, works: Sequence[Work]) -> Iterator[bytes]:
+        producer = self.producer(case, kind)
+        for work in works:
+            torch.set_num_threads(kind.threads)
+            data = producer.make(work).data
+            torch.set_num_threads(1)
+            yield data
+
+    def producer(self, case: Case, kind: Kind) -> Producer:
+        config, engine = self.config(case.dtype), TransformersEngine(case.dtype, max_batch=kind.batch)
+        producer = KNOWN[kind.attack](config, engine, kind.strength)
+        behind = int(kind.strength) if kind.attack == "stale" else 0
+        producer.load(self.weights(case.policy._replace(step=case.policy.step - behind)))
+        if kind.vary:
+            VARY[kind.vary](engine.model)
         return producer
 
-    @lru_cache(1)  # noqa: B019 - one pool a process
-    def _verifier(self, step: int) -> Engine:
-        engine = EngineConfig(dtype=BFLOAT16).make()
-        engine.load(self._weights(step))
-        return engine
-
-    def _weights(self, step: int) -> Path:
-        """Return a policy's folder: the demo's training, every step on files of the policy before it."""
-        folder = self._home / "policies" / str(step)
-        if not folder.is_dir():
-            base = base_model(self._config.model, self._config.environments[0], 1)
-            learner = Learner(base, self._config.train, self._config.work.temperature, BFLOAT16, seed=1)
-            work, policy = OfflineWork(self._config), learner.policy
-            for number in range(max(STEPS) + 1):
-                own = self._home / "policies" / str(number)
+    def weights(self, policy: Policy) -> Path:
+        """Return a policy's folder: the demo's training at its learning rate, on files of the policy before."""
+        folders = self._home / "policies"
+        if not (folder := folders / str(policy)).is_dir():
+            config = demo_config()
+            method = config.train.optimizer.method.model_copy(update={"learning_rate": policy.rate})
+            optimizer = config.train.optimizer.model_copy(update={"method": method})
+            train = config.train.model_copy(update={"optimizer": optimizer})
+            base = self.weights(TRAINED) if policy.trained else base_model(config.model, config.environments[0], 1)
+            learner, work = Learner(base, train, config.work.temperature, FLOAT32, seed=1), OfflineWork(config)
+            for step in range((LAST if policy.rate == DEMO else policy.step) + 1):
+                own = folders / str(policy._replace(step=step))
                 if not own.is_dir():
-                    policy.export(own)
-                if number == step:
-                    break
-                work.load(own)
-                learner.train_step(batch_of(work, number, number)[0])
+                    learner.policy.export(own)
+                if step < LAST:
+                    work.load(own)
+                    learner.train_step(batch_of(work, step, step)[0])
         return folder
 
 
-def _work(kind: Kind, step: int, number: int) -> Work:
+def _made_by_vllm(config: PoolConfig, weights: Path, batch: int, works: Sequence[Work]) -> list[bytes]:
+    producer = Producer(config, make_engine("vllm", config.model.dtype, max_batch=batch))
+    producer.load(weights)
+    return [producer.make(work).data for work in works]
+
+
+@lru_cache(1)
+def verifier_of(dtype: str, weights: Path) -> Engine:
+    engine = TransformersEngine(dtype, max_batch=64)
+    engine.load(weights)
+    return engine
+
+
+def work_of(case: Case, kind: Kind, number: int) -> Work:
     """Of a node of its own for every kind, so that no two files share problems or noise."""
-    seed = tagged_hash(f"muster/benchmark-evidence/2 {kind.name}", step)
-    return Work(WorkId(PoolId(0, NODE, 0), NODE, step, number), seed, bytes(32))
+    seed = tagged_hash(f"muster/benchmark-evidence/3 {kind.name}", case.policy.step)
+    return Work(WorkId(PoolId(0, NODE, 0), NODE, case.policy.step, number), seed, bytes(32))
+
+
+def measured(work: Work, data: bytes, config: Any, environments: Any, verifier: Engine, most: int = 16) -> Row:
+    """Return what checks and figures say of an honest or cheating file in at most so many audits at each rate."""
+    row: Row = {"tokens": 0, "codes": {}, "draws": {}}
+    for rate in RATES:
+        context = context_of(work, data, config, environments, rate)
+        row["tokens"], row["codes"][str(rate)], row["draws"][str(rate)] = context.facts.commitment.units, [], []
+        for seen in audits(context, verifier, min(most, audit_draws(rate))):
+            findings = [check(seen) for check in PREFILL_CHECKS]
+            row["codes"][str(rate)].append(next((one.check for one in findings if one.code.is_reject), ""))
+            figures = file_figures(seen)
+            row["draws"][str(rate)].append([[(rounded(u.total), u.count) for u in figures[name]] for name in FIGURES])
+    return row

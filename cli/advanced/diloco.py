@@ -122,18 +122,19 @@ def verify(
     number = member.chain and member.chain.run
     document = {
         "run": number, "step": step, "state": record.state, "entry": record.number,
-        "contributions": [vars(one) for one in record.contributions], "faults": faults, "follows": not faults,
+        "contributions": [vars(contribution) for contribution in record.contributions],
+        "faults": faults, "follows": not faults,
     }  # fmt: skip
 
     def text() -> str:
-        verdict = [f"wrong: {printable(one, 300)}" for one in faults] or ["it follows from what was published"]
+        verdict = [f"wrong: {printable(fault, 300)}" for fault in faults] or ["it follows from what was published"]
         return "\n".join([f"outer step {step} of run {number} led to {record.state}", *verdict])
 
     emit(document, json, text, not faults)
 
 
 def _text(document: dict[str, Any]) -> str:
-    waits = [f"{one['what']}, since {datetime.fromtimestamp(one['since']):%H:%M:%S}" for one in document["waits"]]
+    waits = [f"{wait['what']}, since {datetime.fromtimestamp(wait['since']):%H:%M:%S}" for wait in document["waits"]]
     rows = {
         "run": document["run"],
         "worker" if "worker" in document else "coordinator": document.get("worker") or document["coordinator"],

@@ -77,8 +77,8 @@ def execute(
     """Execute a proposal whose time has come, or cancel one; name it if several are scheduled."""
     session = by.open()
     timelock = session.suite.timelock
-    matching = [one for one in session.state().proposals.values() if one.status == "scheduled"]
-    matching = [one for one in matching if f"0x{one.id.hex()}".startswith(which or "0x")]
+    matching = [proposal for proposal in session.state().proposals.values() if proposal.status == "scheduled"]
+    matching = [proposal for proposal in matching if f"0x{proposal.id.hex()}".startswith(which or "0x")]
     if len(matching) != 1:
         what = f"{len(matching) or 'no'} scheduled proposals" + (f" begin with {which}" if which else "")
         raise ConfigError(what, "see muster governance status, and name one with --id")
@@ -86,7 +86,7 @@ def execute(
     if not cancel and proposal.ready_at > session.client.now():
         raise ConfigError(f"the proposal cannot be executed before {clock(proposal.ready_at)}", "run this again then")
     call = timelock.call("cancel", proposal.id) if cancel else timelock.execute(proposal)
-    words = "; ".join(call_words(one, session.deployment) for one in proposal.calls)
+    words = "; ".join(call_words(call, session.deployment) for call in proposal.calls)
     title = f"{'cancel' if cancel else 'execute'} proposal 0x{proposal.id.hex()}: {words}"
     act(session, [PlannedTransaction(title, call)], by)
 
@@ -115,13 +115,13 @@ def _view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
     """Return the document of `muster governance status`, without what only the chain can say."""
     proposals = [
         {
-            "id": "0x" + one.id.hex(),
-            "status": "ready" if one.status == "scheduled" and now >= one.ready_at else one.status,
-            "ready_at": one.ready_at,
-            "block": one.block,
-            "calls": [call_words(call, deployment) for call in one.calls],
+            "id": "0x" + scheduled.id.hex(),
+            "status": "ready" if scheduled.status == "scheduled" and now >= scheduled.ready_at else scheduled.status,
+            "ready_at": scheduled.ready_at,
+            "block": scheduled.block,
+            "calls": [call_words(call, deployment) for call in scheduled.calls],
         }
-        for one in state.proposals.values()
+        for scheduled in state.proposals.values()
     ]
     return {
         "roles": state.roles,

@@ -39,7 +39,7 @@ def status(
         raise ConfigError(f"no member in {home} has made a round yet", "muster swarm run --config FILE")
     document = json_module.loads(path.read_bytes())
     rounds = read_journal(home / JOURNAL)
-    document["cumulative_reward"] = round(sum(one["reward"] for one in rounds), 6)
-    document["shared_groups_used"] = sum(len(one["shared"]) for one in rounds)
+    document["cumulative_reward"] = round(sum(row["reward"] for row in rounds), 6)
+    document["shared_groups_used"] = sum(len(row["shared"]) for row in rounds)
     document["held_out"] = [{"rounds": trained, "reward": reward} for trained, reward in measured(rounds)]
     emit(document, json)

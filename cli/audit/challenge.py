@@ -109,10 +109,10 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
         what = f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most"
         raise ConfigError(what, f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}")
     end = files[-1].sequence if files else 0
-    for one in known if files and last is not None else ():
-        pending = Code(one.code).is_accept or one.code in (Code.NONE, Code.DISPUTED)
-        if end < one.sequence <= (last or 0) and pending:
-            what = f"the run would end at {end}, because not all files up to {one.sequence} are final yet"
+    for submission in known if files and last is not None else ():
+        pending = Code(submission.code).is_accept or submission.code in (Code.NONE, Code.DISPUTED)
+        if end < submission.sequence <= (last or 0) and pending:
+            what = f"the run would end at {end}, because not all files up to {submission.sequence} are final yet"
             raise ConfigError(what, f"wait until they are, or name that end: --last {end}")
     return files
 

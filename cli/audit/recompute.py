@@ -42,48 +42,48 @@ def replayed_files(config: ProcessConfig, numbers: Sequence[int]) -> dict[str, A
     """Judge files again, all decided ones if none is named, and compare. Raises MusterError."""
     typer.echo("loading the engine and the weights", err=True)
     rows = []
-    for one in replay(config, numbers):
-        rows.append(_row(one))
+    for replayed in replay(config, numbers):
+        rows.append(_row(replayed))
         typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
     return files_document(config.engine.model_dump(), rows)
 
 
-def _row(one: Replayed) -> dict[str, Any]:
+def _row(replayed: Replayed) -> dict[str, Any]:
     """Return our verdict on a file beside its outcome and its members' votes."""
     votes = []
-    for opened in one.opened:
-        agrees = alike(opened.code, one.verdict.code)
+    for opened in replayed.opened:
+        agrees = alike(opened.code, replayed.verdict.code)
         vote: dict[str, Any] = {"seat": opened.seat, "code": opened.code.label, "agrees": agrees}
         votes.append(vote)
         if opened.document is None:
             vote["note"] = "its verdict document is not published"
             continue
         try:
-            theirs = BallotDocument.parse(opened.document, opened.digest).on(one.submission.sequence)
+            theirs = BallotDocument.parse(opened.document, opened.digest).on(replayed.submission.sequence)
         except IntegrityError as error:
             vote["note"] = error.what
             continue
         vote["engine"] = theirs.engine.get("name", "?")[:32]
-        vote["differences"] = differences(theirs, one.verdict)
+        vote["differences"] = differences(theirs, replayed.verdict)
         if not alike(theirs.code, opened.code):
             vote["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
     return {
-        "submission": one.submission.sequence,
-        "node": one.submission.node,
-        "step": one.submission.step,
-        "decided": one.voted.label,
-        "ours": one.verdict.code.label,
-        "agrees": one.agrees,
+        "submission": replayed.submission.sequence,
+        "node": replayed.submission.node,
+        "step": replayed.submission.step,
+        "decided": replayed.voted.label,
+        "ours": replayed.verdict.code.label,
+        "agrees": replayed.agrees,
         "votes": votes,
-        "why": "; ".join(f"{finding.check}: {finding.note}" for finding in one.verdict.findings if finding.note),
-        "now": one.submission.status.value,
+        "why": "; ".join(f"{finding.check}: {finding.note}" for finding in replayed.verdict.findings if finding.note),
+        "now": replayed.submission.status.value,
     }
 
 
 def files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Count what differs. `largest_differences`: how far measurements lie apart at most, over all votes like ours."""
     votes = [vote for row in rows for vote in row["votes"]]
-    apart = [one for vote in votes if vote["agrees"] for one in vote.get("differences", ())]
+    apart = [difference for vote in votes if vote["agrees"] for difference in vote.get("differences", ())]
     return {
         "engine": engine,
         "replayed": rows,
@@ -100,12 +100,12 @@ def files_text(document: dict[str, Any]) -> str:
     cells, lines = [], []
     for row in rows:
         agrees = "yes" if row["agrees"] else f"NO (now {row['now']})"
-        place = [str(row["submission"]), row["node"][:10], str(row["step"])]
-        cells.append([*place, row["decided"], row["ours"], agrees, row["why"][:80]])
+        labels = [str(row["submission"]), row["node"][:10], str(row["step"])]
+        cells.append([*labels, row["decided"], row["ours"], agrees, row["why"][:80]])
         for vote in row["votes"]:
             note = vote.get("note", "")
             if not vote["agrees"] or "voted" in note:
-                why = [note] * bool(note) + [str(one) for one in vote.get("differences", ())[:6]]
+                why = [note] * bool(note) + [str(difference) for difference in vote.get("differences", ())[:6]]
                 told = "; ".join(map(printable, why)) or "the figures are the same"
                 lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {told}")
     with_engine = f"{engine['name']}, batch {engine['batch']}"
@@ -153,16 +153,16 @@ def history_document(node: str, files: Sequence[Submission], documents: Document
         "node": node,
         "files": [
             {
-                "submission": one.submission.sequence,
-                "documents": one.documents,
-                "notes": list(one.notes),
-                "nats": {name: max(nats) for name, nats in one.nats.items()},
+                "submission": file.submission.sequence,
+                "documents": file.documents,
+                "notes": list(file.notes),
+                "nats": {name: max(nats) for name, nats in file.nats.items()},
             }
-            for one in shown
+            for file in shown
         ],
         "waiting": len(files) - len(shown),
         "nats": nats,
-        "left": {name: alone - one for name, one in nats.items()},
+        "left": {name: alone - value for name, value in nats.items()},
         "engines": _engines(shown),
         "total": evidence.total,
         "peak": evidence.peak,
@@ -174,15 +174,17 @@ def history_document(node: str, files: Sequence[Submission], documents: Document
 
 def _engines(files: Iterable[FileEvidence]) -> list[dict[str, Any]]:
     """Return what each pair of engines measured, the pairs in order of their names."""
-    seen = [one for file in files for one in file.seen]
+    seen = [comparison for file in files for comparison in file.seen]
     out = []
-    for worker, verifier in sorted({(one.worker, one.verifier) for one in seen}):
-        own = [one.figures for one in seen if (one.worker, one.verifier) == (worker, verifier)]
+    for worker, verifier in sorted({(comparison.worker, comparison.verifier) for comparison in seen}):
+        own = [
+            comparison.figures for comparison in seen if (comparison.worker, comparison.verifier) == (worker, verifier)
+        ]
         rates = {}
-        for name in {name: None for figures in own for name, one in figures.items() if one.nats is not None}:
-            figures = [one[name] for one in own if name in one]
-            count, total = math.fsum(one.count for one in figures), math.fsum(one.total for one in figures)
-            honest = max(one.honest or 0.0 for one in figures)
+        for name in {name: None for figures in own for name, figure in figures.items() if figure.nats is not None}:
+            figures = [by_name[name] for by_name in own if name in by_name]
+            count, total = math.fsum(figure.count for figure in figures), math.fsum(figure.total for figure in figures)
+            honest = max(figure.honest or 0.0 for figure in figures)
             rates[name] = {"rate": total / count if count else 0.0, "honest": honest}
         out.append({"worker": worker, "verifier": verifier, "documents": len(own), "rates": rates})
     return out
@@ -191,7 +193,7 @@ def _engines(files: Iterable[FileEvidence]) -> list[dict[str, Any]]:
 def history_text(document: dict[str, Any]) -> str:
     """Return a node's evidence for people."""
     run, left = document["run"], document["left"]
-    used = sum(one["documents"] > 0 for one in document["files"])
+    used = sum(file["documents"] > 0 for file in document["files"])
     facts = {
         "node": document["node"],
         "files": f"{len(document['files'])} decided, figures of {used} of them; {document['waiting']} wait",
@@ -208,11 +210,11 @@ def history_text(document: dict[str, Any]) -> str:
     rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", FIGURES[name]] for name, nats in document["nats"].items()]
     parts = [fields(facts), table(["figure", "nats", "to the bound", "what it adds up"], rows)]
     for pair in document["engines"]:
-        own = [[name, f"{one['rate']:.4g}", f"{one['honest']:.4g}"] for name, one in pair["rates"].items()]
+        own = [[name, f"{rates['rate']:.4g}", f"{rates['honest']:.4g}"] for name, rates in pair["rates"].items()]
         verifier, worker = printable(pair["verifier"]), printable(pair["worker"])
         title = f"{pair['documents']} documents by {verifier} on files of {worker}"
         parts.append(title + "\n" + table(["figure", "measured", "honest below"], own))
-    if notes := sorted({note for one in document["files"] for note in one["notes"]}):
+    if notes := sorted({note for file in document["files"] for note in file["notes"]}):
         parts.append("not counted: " + "; ".join(map(printable, notes)))
     return "\n\n".join(parts)
 
@@ -227,22 +229,22 @@ def replayed_challenge(config: ProcessConfig, number: int, published: bool) -> d
         record = _record(client, client.refresh(), number)
         challenge, trial = record.challenge, record.trial
         jurors = [_juror(client, record, member) for member in sorted(trial.reveals)]
-        if published and jurors and not any(one.judged or one.fault for one in jurors):
+        if published and jurors and not any(juror.judged or juror.fault for juror in jurors):
             what = f"nobody has the verdict documents of jury {trial.trial}"
             raise MusterError(what, "leave out --published: the files are measured again")
         ours = None if published else _ours(client, config, record)
-    faults = [*challenges.faults_of(record), *(f"seat {one.seat}: {one.fault}" for one in jurors if one.fault)]
+    faults = [*challenges.faults_of(record), *(f"seat {juror.seat}: {juror.fault}" for juror in jurors if juror.fault)]
     if ours is not None and (why := challenges.contradicts(record, ours)):
         faults.append(why)
     votes = [
         {
-            "seat": one.seat,
-            "vote": challenge_label(one.code),
-            "agrees": None if ours is None else challenges.outcome_for(one.code) is challenges.outcome_for(ours.code),
-            "document": _evidence(one.judged),
-            "note": one.note or one.fault,
+            "seat": juror.seat,
+            "vote": challenge_label(juror.code),
+            "agrees": None if ours is None else challenges.outcome_for(juror.code) is challenges.outcome_for(ours.code),
+            "document": _evidence(juror.judged),
+            "note": juror.note or juror.fault,
         }
-        for one in jurors
+        for juror in jurors
     ]
     return {
         "challenge": challenge.challenge,
@@ -314,7 +316,7 @@ def _ours(client: PoolClient, config: ProcessConfig, record: ChallengeRecord) ->
     if not record.trial.drawn:
         return None
     verdicts = _measured(client, config, record)
-    gone = [sequence for sequence, one in verdicts.items() if one.code is Code.UNAVAILABLE]
+    gone = [sequence for sequence, verdict in verdicts.items() if verdict.code is Code.UNAVAILABLE]
     if gone and challenges.majority(record.trial) is not Code.UNAVAILABLE:
         what = f"the bytes of files {', '.join(map(str, gone))} cannot be had from {config.orchestrator}"
         raise MusterError(what, "another source may have them; or pass --published: by the jurors' documents")
@@ -324,7 +326,7 @@ def _ours(client: PoolClient, config: ProcessConfig, record: ChallengeRecord) ->
 def _measured(client: PoolClient, config: ProcessConfig, record: ChallengeRecord) -> dict[int, Verdict]:
     """Return our verdicts on the named files, by steps so that each step's weights are loaded once."""
     replayer, out = _replayer(client, config), {}
-    for file in sorted(record.named.values(), key=lambda one: (one.step, one.sequence)):
+    for file in sorted(record.named.values(), key=lambda submission: (submission.step, submission.sequence)):
         out[file.sequence] = replayer.verdict(client.state, file, record.trial.seed)
         rows = len(record.rows(file.sequence))
         typer.echo(f"file {file.sequence}: {rows} of {file.rows} rows drawn, {out[file.sequence].code.label}", err=True)
@@ -337,9 +339,9 @@ def _evidence(judged: ChallengeVerdict | None) -> dict[str, Any] | None:
         return None
     out: dict[str, Any] = {"code": challenge_label(judged.code), "why": judged.why, "limit": LIMIT_NATS}
     if (summed := judged.evidence) is not None:
-        out["notes"] = sorted({note for one in judged.found for note in one.notes})
+        out["notes"] = sorted({note for file in judged.found for note in file.notes})
         out["nats"] = {name: summed.nats(name) for name in summed.wealth}
-        out["engines"] = sorted({seen.verifier for one in judged.found for seen in one.seen})
+        out["engines"] = sorted({seen.verifier for file in judged.found for seen in file.seen})
         out |= {"total": summed.total, "peak": summed.peak, "accused": summed.accused}
     return out
 
@@ -347,7 +349,7 @@ def _evidence(judged: ChallengeVerdict | None) -> dict[str, Any] | None:
 def challenge_text(document: dict[str, Any]) -> str:
     """Return a recomputed challenge for people."""
     jury, ours = document["jury"], document["ours"]
-    named = [f"{one['submission']} ({len(one['drawn'])} of {one['rows']} rows)" for one in document["files"]]
+    named = [f"{file['submission']} ({len(file['drawn'])} of {file['rows']} rows)" for file in document["files"]]
     head = {
         "challenge": f"{document['challenge']}, against node {document['node']} of pool {document['pool']}",
         "opened": f"{clock(document['opened'])}, in block {jury['block']}",
@@ -359,22 +361,22 @@ def challenge_text(document: dict[str, Any]) -> str:
     if ours is not None:
         head["by us"] = f"{ours['code']}: {ours['why']}"
     parts = [fields(head | {"votes": document["majority"], "outcome": document["outcome"]})]
-    judged = {"ours": ours} | {f"seat {one['seat']}": one["document"] for one in document["votes"]}
-    if known := {who: one for who, one in judged.items() if one and "nats" in one}:
+    judged = {"ours": ours} | {f"seat {vote['seat']}": vote["document"] for vote in document["votes"]}
+    if known := {who: ballot for who, ballot in judged.items() if ballot and "nats" in ballot}:
         first = next(iter(known.values()))
-        rows = [[name, *(f"{one['nats'][name]:.1f}" for one in known.values())] for name in first["nats"]]
-        rows.append(["together", *(f"{one['peak']:.1f}" for one in known.values())])
+        rows = [[name, *(f"{ballot['nats'][name]:.1f}" for ballot in known.values())] for name in first["nats"]]
+        rows.append(["together", *(f"{ballot['peak']:.1f}" for ballot in known.values())])
         limit = f"an honest node reaches {first['limit']:.1f} nats once in a million lives"
         parts.append(table(["nats", *known], rows) + "\n" + limit)
     agrees, votes = {None: "-", True: "yes", False: "NO"}, []
-    for one in document["votes"]:
-        own = one["document"] or {}
+    for vote in document["votes"]:
+        own = vote["document"] or {}
         engines = printable(", ".join(own.get("engines", ())))
-        votes.append([str(one["seat"]), one["vote"], own.get("code", "-"), agrees[one["agrees"]], engines])
+        votes.append([str(vote["seat"]), vote["vote"], own.get("code", "-"), agrees[vote["agrees"]], engines])
     parts.append(table(["seat", "vote", "its document", "like ours", "engine"], votes))
-    if notes := [f"seat {one['seat']}: {printable(one['note'])}" for one in document["votes"] if one["note"]]:
+    if notes := [f"seat {vote['seat']}: {printable(vote['note'])}" for vote in document["votes"] if vote["note"]]:
         parts.append("\n".join(notes))
     if document["faults"]:
-        return "\n\n".join([*parts, "\n".join(f"WRONG: {printable(one, 300)}" for one in document["faults"])])
+        return "\n\n".join([*parts, "\n".join(f"WRONG: {printable(fault, 300)}" for fault in document["faults"])])
     done = "it is open: nothing to compare yet" if document["open"] else "the outcome follows from the votes"
     return "\n\n".join([*parts, f"{done}; nothing is wrong"])

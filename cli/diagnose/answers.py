@@ -79,7 +79,7 @@ class StatusLook:
             "earned": self.by_chain(earned),
             "refused": self.by_chain(refused),
             "todo": todo or ["nothing"],
-            "down": [{"part": one.name, "why": one.down, "since": one.seen or None} for one in parts if one.down],
+            "down": [{"part": part.name, "why": part.down, "since": part.seen or None} for part in parts if part.down],
         }
 
     def by_chain(self, lines: Say) -> list[str]:

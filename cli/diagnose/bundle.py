@@ -77,7 +77,7 @@ def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list
         except OSError:
             continue
     secrets: set[str] = set()
-    for value in (one for one in plain if len(one) >= _SHORTEST):
+    for value in (secret for secret in plain if len(secret) >= _SHORTEST):
         data = value.encode(errors="replace")
         secrets |= {value, base64.b64encode(data).decode().rstrip("="), data.hex(), quote(value, safe="")}
     return sorted(secrets, key=len, reverse=True)
@@ -94,13 +94,13 @@ def removed(text: str, known: Iterable[str] = ()) -> str:
 
 def remaining(text: str, known: Iterable[str] = ()) -> list[str]:
     """Return what kinds of secrets are left in the text, with the line each is in; never the secret itself."""
-    places = []
+    problems = []
     for number, line in enumerate(text.splitlines(), 1):
         kinds = [kind for kind, pattern in _REMAINS if pattern.search(line)]
         if any(secret in line for secret in known):
             kinds.append("a value of a secret file or environment variable")
-        places += [f"line {number} holds {kind}" for kind in dict.fromkeys(kinds)]
-    return places
+        problems += [f"line {number} holds {kind}" for kind in dict.fromkeys(kinds)]
+    return problems
 
 
 _COMMAND_SECONDS = 180.0
@@ -145,9 +145,9 @@ def cleaned(texts: Mapping[str, str], environment: Mapping[str, str], files: Ite
     """Return the texts without secrets. Raises IntegrityError, naming places, if the second look finds one."""
     known = known_secrets(environment, files)
     clean = {name: removed(text, known) for name, text in texts.items()}
-    places = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
-    if places:
-        what = f"nothing was written, for a secret would have been in it: {'; '.join(places[:3])}"
+    leaks = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
+    if leaks:
+        what = f"nothing was written, for a secret would have been in it: {'; '.join(leaks[:3])}"
         raise IntegrityError(what, "remove that line from the log, or report the file by hand")
     return clean
 

@@ -95,13 +95,12 @@ def judged(check: str, look: Callable[[], object], said: str = "") -> Check:
 
 
 def machine() -> Iterator[Check]:
-    """Check Python, Foundry's anvil, built contracts and the file system of this folder."""
+    """Check Python, built contracts, and what a network on this machine alone needs: anvil and user attributes."""
     version = platform.python_version()
     if (3, 11) <= sys.version_info[:2] <= (3, 13):
         yield ok("python", f"{version} at {sys.executable}")
     else:
         yield failed("python", f"{version} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
-    yield judged("anvil", find_anvil)
     missing = [name for name in CONTRACTS if not (ABI_FOLDER / f"{name}.json").exists()]
     if missing:
         yield failed("contracts", f"no ABI of {', '.join(missing)} in {ABI_FOLDER}", "install muster again")
@@ -110,7 +109,9 @@ def machine() -> Iterator[Check]:
     else:
         yield ok("contracts", "compiled")
     here = Path.cwd()
-    yield judged("xattrs", partial(check_attributes, here), f"user attributes work in {here}")
+    for local in (judged("anvil", find_anvil), judged("xattrs", partial(check_attributes, here), f"work in {here}")):
+        lacks = note(local.check, f"only a local network needs it: {local.detail}; {local.hint}")
+        yield local if local.state == "ok" else lacks
 
 
 def isolation(image: str) -> Check:

@@ -37,8 +37,8 @@ def examine(deployment: Path | None, rpc: str | None, url: str | None) -> "Itera
     yield checks.isolation(profile.isolation_image if profile else "")
     yield checks.disk(home)
     yield from checks.hardware(profile.engine.device if profile else "cpu")
-    found, block = checks.chain_checks(deployment, rpc)
-    yield from found
+    chain_results, block = checks.chain_checks(deployment, rpc)
+    yield from chain_results
     yield from checks.service_checks(url)
     if url:
         yield checks.serving(url)
@@ -63,13 +63,13 @@ def doctor(
     """Check this machine, the profile, and the services and files that are named.
 
     Exit code 1 if anything is missing or damaged."""
-    found = list(examine(deployment, rpc, pool.url if pool else None))
-    documents = [asdict(check) for check in found]
+    results = list(examine(deployment, rpc, pool.url if pool else None))
+    documents = [asdict(check) for check in results]
     if bundle is not None:
         write_bundle(bundle, documents)
         typer.echo(f"{bundle} is written; look through it before you send it", err=True)
-    sound = all(check.state != "failed" for check in found)
-    emit(documents, json, lambda: "\n".join(check.line() for check in found), sound)
+    sound = all(check.state != "failed" for check in results)
+    emit(documents, json, lambda: "\n".join(check.line() for check in results), sound)
 
 
 def write_bundle(path: Path, findings: list[dict[str, str]]) -> None:

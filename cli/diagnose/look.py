@@ -68,12 +68,12 @@ def look_at_chain(look: Reading, of: tuple[object, ...], facts: Callable[[Sessio
     seen = LastSeen("chain", look.deployment and look.deployment.absolute(), *of)
     try:
         look_for_chain(look.deployment, look.rpc)
-        found = facts(look.open())
+        chain_facts = facts(look.open())
     except UnreachableError as error:
         when, old = seen.recall()
         return StatusPart("chain", old, error.what, when)
-    seen.keep(found)
-    return StatusPart("chain", found)
+    seen.keep(chain_facts)
+    return StatusPart("chain", chain_facts)
 
 
 def look_at_service(url: str | None, endpoint: Get[A], of: str = "") -> StatusPart:
@@ -92,9 +92,9 @@ def look_at_service(url: str | None, endpoint: Get[A], of: str = "") -> StatusPa
         when, old = seen.recall()
         silent = not isinstance(error, AnswersOtherwiseError)
         return StatusPart("service", old, printable(error.what, 300), when, silent)
-    found: Facts = endpoint.answer.dump_python(answer, mode="json")
-    seen.keep(found)
-    return StatusPart("service", found)
+    service_facts: Facts = endpoint.answer.dump_python(answer, mode="json")
+    seen.keep(service_facts)
+    return StatusPart("service", service_facts)
 
 
 def look_at_process(home: Path | None) -> StatusPart:
@@ -135,8 +135,8 @@ def _document(path: Path) -> Any:
 
 def unserved_pools(home: Path) -> dict[str, str]:
     """Return why a validator cannot judge pools, by their numbers."""
-    found = _document(home / UNSERVED)
-    entries = found.items() if isinstance(found, dict) else ()
+    unserved = _document(home / UNSERVED)
+    entries = unserved.items() if isinstance(unserved, dict) else ()
     return {printable(str(pool), 12): printable(str(why), 300) for pool, why in entries}
 
 
@@ -168,22 +168,22 @@ def look_around(
     """Return the alarms that a watch would raise now about machine, service and storage, and whether the pool's run is
     over. The service at `url` is asked `about` node=ADDRESS, seats_of=ADDRESS or owner=True (the trainer), the storage
     by the hash (hex) of the pool's configuration. A service that was silent a moment ago is not asked again."""
-    found, storage_error = None, ""
+    service_look, storage_error = None, ""
     if url and not service.silent:
         with suppress(ConfigError, UnreachableError), closing(ServiceView(url, allow_private=True, **about)) as view:
-            found = view.look()
-            if config_hash and found.ready:
+            service_look = view.look()
+            if config_hash and service_look.ready:
                 storage_error = view.storage_error(bytes.fromhex(config_hash))
     facts = diagnose.Facts(
         now=time.time(),
         free={str(home): free_bytes(existing(home))} if home else {},
         process_stalled=stalled(home) if home else "",
-        service=found,
+        service=service_look,
         storage_error=storage_error,
     )
     # The answers say in their own way that the service does not hear a process.
     alarms = [alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name != "process_gone"]
-    return alarms, found is not None and found.finished
+    return alarms, service_look is not None and service_look.finished
 
 
 def explain(state: State, sub: Submission, service: str) -> list[str]:

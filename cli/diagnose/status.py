@@ -32,11 +32,11 @@ def node_status(look: PoolReading, node: str, last: int) -> tuple[Facts, str]:
     chain = look_at_chain(look, (node, look.pool), facts)
     known = chain.facts or {}
     url = (look.pool.url if look.pool else None) or known.get("service")
-    found = look_at(node, "operator", chain, url, NODE, node=node)
+    looked = look_at(node, "operator", chain, url, NODE, node=node)
     view = known.get("view")
     if states and url and view:
-        _explain_refused(view, states[0], last, url, found.service.down)
-    answers = node_answers(found)
+        _explain_refused(view, states[0], last, url, looked.service.down)
+    answers = node_answers(looked)
     details = [views.files_text(account, last) for account in view["accounts"]] if view else []
     return (view or {}) | answers, "\n\n".join([answers_text(answers), *details])
 
@@ -92,7 +92,7 @@ def _seats_facts(session: Session, state: State, address: str) -> Facts:
         "bond": session.suite.seats.bond(),
         "gas_price": session.client.gas_price(),
         "voters": {voter: session.client.balance(voter) for voter in sorted(voters)},
-        "open": [one for seat in seats if not seat.closed for one in views.open_rounds(state, seat.seat)],
+        "open": [panel for seat in seats if not seat.closed for panel in views.open_rounds(state, seat.seat)],
         "service": served.service_url if served else "",
         "config": served.config_hash.hex() if served else "",
     }
@@ -111,8 +111,8 @@ def pool_status(look: PoolReading) -> tuple[Facts, str]:
     looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
     missing = "" if service.down else pool_without_evidence(url, known)
-    found = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
-    answers = pool_answers(found, gone, missing)
+    looked = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
+    answers = pool_answers(looked, gone, missing)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [views.pool_text(view)] if known else []
     view |= {"no_evidence": missing} if missing else {}
@@ -126,7 +126,7 @@ def _pool_facts(session: Session, pool: int) -> Facts:
     if view is None:
         raise ConfigError(f"there is no pool {pool} on this deployment", "check --pool")
     onchain, terms = session.suite.pools.pool_of(pool), state.pools[pool].terms
-    slashes = [one for one in state.slashes if one.pool == pool and one.kind == "node"]
+    slashes = [slash for slash in state.slashes if slash.pool == pool and slash.kind == "node"]
     refused = [(sub, why) for sub in state.submissions_of(pool) if (why := views.reason(state, sub))]
     return {
         "view": view,
@@ -135,6 +135,6 @@ def _pool_facts(session: Session, pool: int) -> Facts:
         "now": now,
         "settle_at": onchain.settle_at if view["status"] == "closing" else 0,
         "refused": [{"sequence": s.sequence, "node": s.node, "reason": why} for s, why in refused[-_SHOWN:]],
-        "slashed": [views.picked(one, "sequence", "who", "amount") for one in slashes[-_SHOWN:]],
+        "slashed": [views.picked(slash, "sequence", "who", "amount") for slash in slashes[-_SHOWN:]],
         "config": state.pools[pool].config_hash.hex(),
     }

@@ -53,11 +53,11 @@ def reason(state: State, sub: Submission) -> str:
     """Why a file was not accepted, with the committee's count; empty for accepted and pending files."""
     if sub.status in (Status.PENDING, Status.ACCEPTED):
         return ""
-    said, votes = Code(sub.code).label, list(votes_on(state, sub).values())
+    label, votes = Code(sub.code).label, list(votes_on(state, sub).values())
     if not votes:
-        return said
+        return label
     labels = ", ".join(Code(code).label for code in votes)
-    return f"{said} ({votes.count(sub.code)} of {len(votes)} opened votes: {labels})"
+    return f"{label} ({votes.count(sub.code)} of {len(votes)} opened votes: {labels})"
 
 
 def votes_on(state: State, sub: Submission) -> dict[int, int]:
@@ -109,13 +109,13 @@ def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
 
 def standing(account: Account) -> str:
     """What the node may do in the pool: member, ejected, removed, frozen or left."""
-    found = standing_of(account)
+    standing = standing_of(account)
     words = {
         Standing.EJECTED: f"ejected ({account.eject_reason})",
         Standing.REMOVED: "removed by the pool's owner",
         Standing.FROZEN: "frozen until a rejection is final",
     }
-    return words.get(found, str(found))
+    return words.get(standing, str(standing))
 
 
 def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
@@ -174,8 +174,8 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
 
 def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
     """The seats of the pool's class, and how many it must have to take work."""
-    found = seats_in(state, pool)
-    counts = {"count": len(found), "needed": needed(pool.terms), "owners": len({seat.owner for seat in found})}
+    opted_in = seats_in(state, pool)
+    counts = {"count": len(opted_in), "needed": needed(pool.terms), "owners": len({seat.owner for seat in opted_in})}
     return {"group": describe(pool.validator_group), **counts}
 
 
@@ -236,7 +236,7 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
     return {
         **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
         "standing": seat_standing(seat),
-        "groups": [describe(one) for one in seat.groups],
+        "groups": [describe(group) for group in seat.groups],
         "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.validator_group in seat.groups],
         "drawn": len(memberships),
         "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
@@ -285,7 +285,7 @@ def due(state: State, seats: Collection[int], now: int) -> Iterator[tuple[int, i
     for lane in (lane for pool in sorted(state.pools) for lane in state.lanes_of(pool)):
         for round_ in lane.rounds:
             judges = lane.rounds[round_.round :] if Code.UNDECIDED in unpack(round_.codes) else [round_]
-            settled = all(one.settled and Code.DISPUTED not in unpack(one.codes) for one in judges)
+            settled = all(panel.settled and Code.DISPUTED not in unpack(panel.codes) for panel in judges)
             over = now >= judges[-1].settled_time + state.pools[lane.pool].terms.challengeWindow
             if settled and over and not round_.closed and not set(seats).isdisjoint(round_.seats):
                 yield lane.pool, lane.lane, round_.round
@@ -311,7 +311,7 @@ _AMOUNTS = ("stake", "paid", "slashed", "bond", "earned", "penalised")
 
 def _rows(records: list[dict[str, Any]], names: Sequence[str]) -> list[list[object]]:
     """The named fields of each record, amounts in tokens."""
-    return [[show_tokens(one[name]) if name in _AMOUNTS else one[name] for name in names] for one in records]
+    return [[show_tokens(record[name]) if name in _AMOUNTS else record[name] for name in names] for record in records]
 
 
 def files_text(account: dict[str, Any], last: int) -> str:
@@ -341,10 +341,10 @@ def seats_line(seats: dict[str, Any]) -> str:
 def seats_text(epoch: int, views: list[dict[str, Any]]) -> str:
     """Return a table of every `seat_view`."""
     headers = ["seat", "standing", "judges", "bond", "drawn", "voted", "due", "earned", "penalised", "voter"]
-    judges = [f"{', '.join(one['groups'])}: pools {', '.join(map(str, one['pools'])) or 'none'}" for one in views]
+    judges = [f"{', '.join(view['groups'])}: pools {', '.join(map(str, view['pools'])) or 'none'}" for view in views]
     shown = [
-        one | {"judges": known if one["groups"] else "nothing: muster validator judge"}
-        for one, known in zip(views, judges, strict=True)
+        view | {"judges": known if view["groups"] else "nothing: muster validator judge"}
+        for view, known in zip(views, judges, strict=True)
     ]
     return f"epoch {epoch}\n{table(headers, _rows(shown, headers), empty='no seats')}"
 

@@ -47,11 +47,11 @@ class SignedFile(BaseModel, ABC):
             if got != wanted[name]:
                 raise ConfigError(f"{path} is for {name} {got}, not {wanted[name]}", "ask for a new one")
         try:
-            found = signing.recover(self.digest(), self.signature)
+            actual = signing.recover(self.digest(), self.signature)
         except MusterError as error:
             raise IntegrityError(f"{path}: {error.what}", "ask for the file again") from None
-        if found != signer:
-            raise IntegrityError(f"{path} is signed by {found}, not by {signer}", "ask for a new one")
+        if actual != signer:
+            raise IntegrityError(f"{path} is signed by {actual}, not by {signer}", "ask for a new one")
 
     def write(self, path: Path) -> None:
         """Write a JSON file to hand over. Raises ConfigError rather than overwrite one."""

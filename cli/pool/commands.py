@@ -100,7 +100,7 @@ def check(
 
     document, values, judged, problems = _checked(config, terms, budget, speed)
     cost = costs(document, values, budget)
-    warned = list(map(str, warnings(document)))
+    warned = list(map(str, warnings(document, values)))
     shown = {**cost, "judging": judged, "problems": list(map(str, problems)), "warnings": warned}
     lines = [costs_text(cost), fields({"judging": judged}), *(f"WARNING  {line}" for line in warned)]
     lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
@@ -152,7 +152,7 @@ def create(
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
         typer.echo(costs_text(costs(document, values, budget)))
-    warned = list(map(str, warnings(document)))
+    warned = list(map(str, warnings(document, values)))
     for line in warned:
         typer.echo(f"WARNING  {line}", err=True)
 

@@ -198,17 +198,24 @@ def environment_parameters(environment: str) -> dict[str, Any]:
 # Checks and costs
 
 
+# What checking a row costs of generating it, at most (benchmarks/results/price.json, at any audit rate).
+_CHECK_SHARE = 0.36
+
+
 def costs(config: PoolConfig, terms: Terms, budget: int) -> dict[str, int]:
     """Return what a full `file` of the pool costs (base units), each as long as it can be, and how many `files` the
-    budget buys of those `wanted`. `units`: the most output tokens of a file; `rollouts`: how many a data pool buys, 0
-    for a pool that trains; `rows` of them make a file."""
+    budget buys of those `wanted`. `units`: the most output tokens of a file; `check`: what one of its file costs a seat
+    if its node's pay covers no more than its work; `rollouts`: how many a data pool buys, 0 for a pool that trains;
+    `rows` of them make a file."""
     units, wanted = config.work.units, config.train.steps * config.train.files_per_step
     wanted = config.bought_files or wanted
     pay, fees = units * terms.rate, terms.committee * terms.fee
+    audited = (1 + (config.work.rows - 1) * terms.audit_fraction) / config.work.rows
     return {
         "units": units,
         "pay": pay,
         "fees": fees,
+        "check": math.ceil(_CHECK_SHARE * audited * pay),
         "file": pay + fees,
         "budget": budget,
         "wanted": wanted,
@@ -316,9 +323,14 @@ def judging(
     return f"{LANE * rows:.0f} rows of a lane, {lane:.3g} s at {speed:g}·10¹² operations a second", problems
 
 
-def warnings(config: PoolConfig) -> list[ConfigError]:
+def warnings(config: PoolConfig, terms: Terms) -> list[ConfigError]:
     """Return what does not keep a pool from working, but can never change once it is made."""
     found = []
+    # an attempt earns a quarter of the fee: what is left of it after a check must be more
+    if 3 * terms.fee < 4 * (check := costs(config, terms, 0)["check"]):
+        what = f"checking a full file can cost a seat {show_tokens(check)} tokens and earns {show_tokens(terms.fee)}"
+        hint = f"raise `fee` to {show_tokens(-(-4 * check // 3))}, lower `audit_rate`, or make files smaller"
+        found.append(ConfigError(f"{what}: seats may do better not to look", hint))
     if not config.scoring_versions:
         what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
         found.append(ConfigError(what, "copy that table from what `muster pool init` writes for these environments"))

@@ -83,17 +83,20 @@ def check(
         if keep and data is None:
             raise ConfigError("--keep is for a file", "name a .py, .jsonl or .lock file")
         checks = [
-            check_environment(one.config, one.environment, one.data, sample_seeds(one.environment.rows, problems))
-            for one in chosen
+            check_environment(
+                target.config, target.environment, target.data, sample_seeds(target.environment.rows, problems)
+            )
+            for target in chosen
         ]
-        sound = not any(one.findings for one in checks)
+        sound = not any(check.findings for check in checks)
         kept = keep_file(path, config.content) if keep and sound else None
         documents = [
-            vars(one) | {"content": each.environment.declared.content} for each, one in zip(chosen, checks, strict=True)
+            vars(check) | {"content": each.environment.declared.content}
+            for each, check in zip(chosen, checks, strict=True)
         ]
-    shown = [{name: value for name, value in vars(one).items() if name != "findings"} for one in checks]
+    shown = [{name: value for name, value in vars(check).items() if name != "findings"} for check in checks]
     lines = [values({"environments": shown})]
-    lines += [f"PROBLEM  {one.name}: {line}" for one in checks for line in one.findings]
+    lines += [f"PROBLEM  {check.name}: {line}" for check in checks for line in check.findings]
     if sound and data is not None:
         lines += ["sound; in a pool's configuration:", "", *_block(config.name, config.content, config.rows), ""]
         lines.append(f"kept as {kept}" if kept else "keep the file under that name by --keep")
@@ -139,19 +142,19 @@ def filter_problems(
         raise ConfigError("--lowest is above --highest", "swap them")
     if not weights.is_dir():
         raise ConfigError(f"{weights} is not a folder", "name the folder of a model")
-    names = [one.called for one in config.environments]
+    names = [listed.called for listed in config.environments]
     if (environment is None and len(names) > 1) or environment not in (None, *names):
         what = f"the pool has no environment {environment}" if environment else "the pool has several environments"
         raise ConfigError(what, f"name one by --environment: {', '.join(names)}")
     engine.set_threads()
-    place = names.index(environment) if environment else 0
-    chosen = config.environments[place].model_copy(update={"problems": None})
+    index = names.index(environment) if environment else 0
+    chosen = config.environments[index].model_copy(update={"problems": None})
     alone, journal = config.model_copy(update={"environments": (chosen,)}), out.with_suffix(".tries.jsonl")
     plan = FilterPlan(candidates, samples, lowest, highest)
     generator = engine.config().make()
     report = run_filter(generator, alone, weights, plan, journal, engine.batch, lambda line: typer.echo(line, err=True))
     environments = list(config.environments)
-    environments[place] = chosen.model_copy(update={"problems": report.problems})
+    environments[index] = chosen.model_copy(update={"problems": report.problems})
     document = config.model_copy(update={"environments": tuple(environments)})
     write_file(out, document.model_dump_json(indent=2).encode() + b"\n")
     summary = {
@@ -215,6 +218,6 @@ def _prompt_limit(pool_config: Path, weights: Path) -> "Callable[[Problem], bool
     from protocol.seeds import all_targets
 
     config, tokenizer = load_document(pool_config, PoolConfig), load_tokenizer(weights)
-    longest = max((max(all_targets(config.work, one), default=0) for one in config.environments), default=0)
+    longest = max((max(all_targets(config.work, listed), default=0) for listed in config.environments), default=0)
     most = config.work.max_prompt_tokens
     return lambda problem: len(prompt_tokens(tokenizer, config.model, problem, longest)) <= most

@@ -37,8 +37,12 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
         if params:
             raise ConfigError("--param does not go with a pool's configuration", "write `params` into the file")
         document = PoolConfig.load(path)
-        asked = [one.environment for one in document.evaluation.sets if one.environment is not None]
-        yield [CheckTarget(one, load_environment(one)) for one in (*document.environments, *asked)]
+        asked = [
+            evaluation_set.environment
+            for evaluation_set in document.evaluation.sets
+            if evaluation_set.environment is not None
+        ]
+        yield [CheckTarget(candidate, load_environment(candidate)) for candidate in (*document.environments, *asked)]
     elif path.suffix in _KINDS:
         with TemporaryDirectory() as name:
             folder = Path(name)
@@ -64,9 +68,9 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
 
 def keep_file(path: Path, content: str) -> Path:
     """Put an environment's file where pools of this machine look for it: under its hash in the user's cache."""
-    place = data_folder() / content
-    write_file(place, read_bounded(path, MAX_FILE_BYTES), "check the folder, or set XDG_CACHE_HOME")
-    return place
+    stored = data_folder() / content
+    write_file(stored, read_bounded(path, MAX_FILE_BYTES), "check the folder, or set XDG_CACHE_HOME")
+    return stored
 
 
 def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:

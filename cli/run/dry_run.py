@@ -49,13 +49,13 @@ def make_and_judge(observer: ProcessConfig, profile: Profile | None, worker: str
         weights = client.weights(work)
         sequence = len(client.state.submissions_of(observer.pool))
     typer.echo(f"making {config.work.rows} rollouts with {maker.name}, {maker.dtype} on {maker.device}", err=True)
-    made = alone(f"making a file with {maker.name}", _LONGEST_SECONDS, make_file, config, maker, weights, work)
+    file = alone(f"making a file with {maker.name}", _LONGEST_SECONDS, make_file, config, maker, weights, work)
     typer.echo(f"judging them with {judge.name}, {judge.dtype} on {judge.device}", err=True)
     what = f"judging with {judge.name}"
     verdict, took = alone(
-        what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, sequence, terms.auditRate
+        what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, file, sequence, terms.auditRate
     )
-    return dry_run_view(work, made, verdict, took, terms, config)
+    return dry_run_view(work, file, verdict, took, terms, config)
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def make_file(config: PoolConfig, engine: EngineConfig, weights: Path, work: Wor
     producer = Producer(config, engine.make())
     producer.load(weights)
     started = time.monotonic()
-    made = producer.make(work)
-    return DryRunFile(made.data, made.commitment, producer.engine.info, time.monotonic() - started)
+    produced = producer.make(work)
+    return DryRunFile(produced.data, produced.commitment, producer.engine.info, time.monotonic() - started)
 
 
 def judge_file(
@@ -84,7 +84,7 @@ def judge_file(
     engine: EngineConfig,
     weights: Path,
     work: Work,
-    made: DryRunFile,
+    file: DryRunFile,
     sequence: int,
     audit_rate: int,
 ) -> tuple[Verdict, float]:
@@ -97,11 +97,11 @@ def judge_file(
     verifier = engine.make()
     verifier.load(weights)
     environments = PoolEnvironments.of(config, weights).at(weights)
-    facts = SubmissionFacts(work, made.commitment, sequence, secrets.token_bytes(32), audit_rate)
+    facts = SubmissionFacts(work, file.commitment, sequence, secrets.token_bytes(32), audit_rate)
     started = time.monotonic()
     manifest = manifest_of(weights)
     null_models = manifest.null_models if manifest else None
-    verdict = judge(facts, made.data, config, environments, verifier, null_models)
+    verdict = judge(facts, file.data, config, environments, verifier, null_models)
     return verdict, time.monotonic() - started
 
 
@@ -139,19 +139,19 @@ _MS = 1000
 
 
 def dry_run_view(
-    work: Work, made: DryRunFile, verdict: Verdict, took: float, terms: Terms, config: PoolConfig
+    work: Work, file: DryRunFile, verdict: Verdict, took: float, terms: Terms, config: PoolConfig
 ) -> dict[str, Any]:
     """Everything that `dry_run_text` says; in base units `pay`, if it is accepted, and what is `at_stake` otherwise."""
-    units = made.commitment.units
+    units = file.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
     return {
         **work.id.flat(),
         "units": units,
-        "rows": made.commitment.rows,
-        "bytes": len(made.data),
-        "worker": vars(made.engine),
+        "rows": file.commitment.rows,
+        "bytes": len(file.data),
+        "worker": vars(file.engine),
         "verifier": verdict.engine,
-        "made_seconds": round(made.seconds, 3),
+        "made_seconds": round(file.seconds, 3),
         "judged_seconds": round(took, 3),
         "audited": len(verdict.audited),
         "verdict": verdict.code.label,
@@ -159,7 +159,7 @@ def dry_run_view(
         "findings": [_finding(finding, config.checks) for finding in verdict.findings],
         "evidence": _evidence(verdict) if config.evidence else "",
         "pay": pay,
-        "pay_per_hour": pay * 3600 * _MS // max(1, round(made.seconds * _MS)),
+        "pay_per_hour": pay * 3600 * _MS // max(1, round(file.seconds * _MS)),
         "payable_after": terms.challengeWindow,
         "at_stake": terms.minStake,
         "meaning": MEANING[verdict.code],
@@ -170,7 +170,7 @@ def dry_run_view(
 def _evidence(verdict: Verdict) -> str:
     """Return what the file shows by the null model of its policy step."""
     worker, verifier = engines_of(verdict)
-    paid = {name: one.nats for name, one in figures_of(verdict).items() if one.nats is not None}
+    paid = {name: figure.nats for name, figure in figures_of(verdict).items() if figure.nats is not None}
     if not paid:
         return f"unknown: the policy step has no null model for files of {worker} verified by {verifier}"
     if (files := files_until_accused(paid)) is None:
@@ -183,10 +183,14 @@ def _evidence(verdict: Verdict) -> str:
 
 
 def _finding(finding: Finding, checks: ChecksConfig) -> dict[str, Any]:
-    found = finding.measurements
-    figures = [_figure(name, found[name], limit) for name in found if (limit := found.get(f"{name}_reject"))]
-    if "least_probability" in found:
-        figures = [_figure("least_probability", found["least_probability"], checks.eos_probability_min)]
+    measurements = finding.measurements
+    figures = [
+        _figure(name, measurements[name], limit)
+        for name in measurements
+        if (limit := measurements.get(f"{name}_reject"))
+    ]
+    if "least_probability" in measurements:
+        figures = [_figure("least_probability", measurements["least_probability"], checks.eos_probability_min)]
     return {"check": finding.check, "code": finding.code.label, "note": finding.note, "figures": figures}
 
 

@@ -61,8 +61,8 @@ def init(
     access = ask_access(url, rpc) if url else None
     path = make_profile(role, access, rpc, home, force, owned)
     profile = load_profile(path)
-    made = {"owner": profile.key, "service": profile.service_key} if role == "owner" else {}
-    keys = {name: ensure_key(key.keystore, key.password_file) for name, key in made.items() if key}
+    key_configs = {"owner": profile.key, "service": profile.service_key} if role == "owner" else {}
+    keys = {name: ensure_key(key.keystore, key.password_file) for name, key in key_configs.items() if key}
     lines = [f"profile: {path}", *(f"{name} key: {address}" for name, address in keys.items())]
     shown = {"role": role, "profile": str(path)} | ({"keys": keys} if keys else {})
     emit(shown, json, lambda: "\n".join([*lines, f"next: {_NEXT[role]}"]))
@@ -102,17 +102,17 @@ def make_profile(
 @config_app.command("show", "muster config show --json")
 def show(json: JsonOption = False) -> None:
     """Show every profile of this user, and what commands take from it."""
-    found = {}
+    profiles = {}
     for path in dict.fromkeys(map(profile_path, ROLES)):
         if path.exists():
             profile = load_profile(path)
             values = {f"--{name.replace('_', '-')}": value for name, value in option_values(profile).items()}
-            found[str(path)] = {"role": profile.role, "home": str(profile.home)} | {
+            profiles[str(path)] = {"role": profile.role, "home": str(profile.home)} | {
                 name: _shown(value) for name, value in values.items()
             }
-    if not found:
+    if not profiles:
         raise ConfigError("there is no profile yet", "muster init operator, validator or owner writes one")
-    emit(found, json, lambda: "\n\n".join(f"{path}\n{fields(values)}" for path, values in found.items()))
+    emit(profiles, json, lambda: "\n\n".join(f"{path}\n{fields(values)}" for path, values in profiles.items()))
 
 
 def _shown(value: object) -> str:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=True)
 _CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
 _LEAVE_SECONDS = 120.0
-SponsorOption = Annotated[
-    bool, Option("--sponsor", help="Let the pool's service pay, and lend the stake: no ether or token is needed.")
-]
 
 
 # Working
@@ -43,13 +40,13 @@ def up(
         int | None, options.tokens_option("--stake", "Tokens to stake; the pool's least if missing.")
     ] = None,
     invite: options.InviteOption = None,
-    sponsor: SponsorOption = False,
     config: options.OwnConfigOption = None,
 ) -> None:
     """Take whatever steps are missing, then work.
 
-    Profile, keys, gas, tokens, registration, stake, joining, worker: it shows the pool's terms and asks once. It can be
-    stopped and run again at any point. Exit code 3: the node was ejected."""
+    Profile, keys, gas, tokens, registration, stake, joining, worker: it shows the pool's terms and asks once. What the
+    operator lacks, the pool's service lends, if its owner allows it. It can be stopped and run again at any point. Exit
+    code 3: the node was ejected."""
     if config is not None:
         from worker.main import run
 
@@ -58,7 +55,7 @@ def up(
     from cli.run.up import NodeUp, open_up_profile
 
     profile = open_up_profile("operator", by.url, by.rpc)
-    NodeUp(profile, stake or 0, by.yes, invite, sponsor).run(by.dry_run, by.json)
+    NodeUp(profile, stake or 0, by.yes, invite).run(by.dry_run, by.json)
 
 
 @app.command("check", "muster node check --pool https://pool.example")
@@ -211,7 +208,11 @@ def write_consent(by: options.PoolPaying, key: NodeKeyOptions, operator: str) ->
 
 
 @app.command("leave", "muster node leave")
-def leave(node: options.NodeOption, by: options.Paying, sponsor: SponsorOption = False) -> None:
+def leave(
+    node: options.NodeOption,
+    by: options.Paying,
+    sponsor: Annotated[bool, Option("--sponsor", help="Let the pool's service pay.")] = False,
+) -> None:
     """Leave the pool, or take the stake back once it is unlocked: run it again after each waiting time.
 
     With --sponsor the key is the node's own, and the pool's service sends what it signs."""

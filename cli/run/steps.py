@@ -55,7 +55,7 @@ def lacking(do: UpDo, why: str, have: int, needs: int, address: str) -> UpStep |
 class NodeFacts:
     """What is known of a node. Wei and base units. `operator` and `node` are empty while the keys are missing;
     `registered_to`: the node's operator on chain, or empty; `least`: the pool's least stake, `wanted` the one that was
-    asked for; `sponsored`: the pool's service is to lend it; `elsewhere`: another pool that the node is in, or 0."""
+    asked for; `sponsored`: the pool's service lends it; `elsewhere`: another pool that the node is in, or 0."""
 
     pool: int
     operator: str = ""
@@ -87,7 +87,8 @@ def next_node_step(facts: NodeFacts) -> UpStep:
     if missing or joins:
         if not facts.agreed:
             return UpStep(UpDo.ASK, "the pool's terms", missing)
-        if joins and facts.sponsored:
+        lacks = facts.operator_wei < facts.operator_needs or facts.tokens < missing
+        if joins and lacks and facts.sponsored and not facts.invite_only:
             return UpStep(UpDo.SPONSOR, "the pool's service lends the stake and lets the node join")
         why, stake = "the operator's key pays gas to register and join", f"the stake is {show_tokens(missing)} tokens"
         if step := lacking(UpDo.ETHER, why, facts.operator_wei, facts.operator_needs, facts.operator):

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -29,10 +30,11 @@ from cli.profile import Profile, ProfileKey, Role, load_profile, profile_path
 from cli.run.init import make_profile
 from cli.run.process import UpProcess, isolation_words, write_config
 from cli.run.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
-from cli.session import Session, ask_access, check_access, open_session
+from cli.session import Session, ask_access, ask_service, check_access, open_session
 from environments.conformance import quick_check
 from environments.registry import check_versions
 from protocol.accounts import LocalAccount
+from protocol.api.endpoints import POOL
 from protocol.api.work import JoinRequest
 from protocol.config import PoolConfig
 from protocol.encoding import load_document, show_tokens
@@ -260,16 +262,13 @@ class Up(ABC, Generic[F]):
 
 
 class NodeUp(Up[NodeFacts]):
-    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least); `sponsored`: the pool's
-    service is to lend it."""
+    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least)."""
 
     next_step = staticmethod(next_node_step)
 
-    def __init__(
-        self, profile: Profile, wanted: int = 0, yes: bool = False, invite: Path | None = None, sponsored: bool = False
-    ) -> None:
+    def __init__(self, profile: Profile, wanted: int = 0, yes: bool = False, invite: Path | None = None) -> None:
         super().__init__(profile, yes)
-        self.sponsored, self._told = sponsored, ""
+        self._told = ""
         self._wish: JoinRequest | None = None
         if profile.node is None:
             raise ConfigError("the profile names no key of the node", "add a table [node], or: muster init operator")
@@ -298,9 +297,18 @@ class NodeUp(Up[NodeFacts]):
             operator_needs=ONBOARDING_GAS * price,
             tokens=self.session.suite.token.balance_of(operator),
             wanted=self.wanted,
-            sponsored=self.sponsored,
+            sponsored=self.lent,
             invited=self.invite is not None,
         )
+
+    @cached_property
+    def lent(self) -> bool:
+        """Whether the pool's service lends, asked once; what it lends is the pool's least stake."""
+        url = self.profile.service or self.pool_of(self.session.state()).service_url
+        try:
+            return bool(url) and not self.wanted and ask_service(url, POOL).lends
+        except MusterError:
+            return False
 
     def pool_config(self) -> PoolConfig:
         """Return the pool's configuration document. Raises UnreachableError, IntegrityError."""
@@ -322,7 +330,8 @@ class NodeUp(Up[NodeFacts]):
         if self._wish is None or self._wish.expiry < suite.client.now() + 60:
             self._wish = join_request(suite, node, facts.operator, pool.service, self.pool)
         with sponsor_of(self.session, pool, node, self.profile.service) as service:
-            why = service.join(self._wish).reason or step.why
+            why = service.join(self._wish).reason
+        why = f"{why}. Or send {facts.operator} what it takes to join by itself" if why else step.why
         if why != self._told:
             self._told = why
             typer.echo(why)

@@ -49,7 +49,8 @@ const SEATS = 300;
 const bodies = ({ terms }) => [terms.committee, terms.jury, terms.appeal_jury].filter((size) => size > 0);
 const sizes = [...new Set(networks.flatMap(bodies))].sort((a, b) => a - b);
 const majority = ({ terms }) => Math.floor(terms.committee / 2) + 1;
-const filePay = ({ terms }) => terms.rate * terms.max_units;
+const UNITS = { local: 128 * 64, "base-sepolia": 128 * 512 }; // of the files that the figures are for
+const filePay = ({ name, terms }) => terms.rate * UNITS[name];
 const deposit = ({ terms, penalties }) => terms.jury * terms.jury_fee + penalties.delay_compensation;
 // What each seat of a majority pays that accepted a full file and is overturned.
 const overturned = (n) => Math.max(n.penalties.overturn, filePay(n) / majority(n));
@@ -78,7 +79,7 @@ const captured = table(
 const figures = {
   "committee, jury, second jury": (n) => [...bodies(n), ...(n.terms.appeal_jury ? [] : ["none"])].join(", "),
   "the last body captured at a third of the seats": (n) => percent(capture(SEATS, SEATS / 3, Math.max(...bodies(n)))),
-  "most that a file earns (rate × maxUnits)": (n) => tokens(filePay(n)),
+  "what a file of 128 rows of 64 and 512 tokens earns": (n) => tokens(filePay(n)),
   "what its bound is: majority × minBond / 16": (n) => tokens((majority(n) * n.suite.min_bond) / 16),
   "overturned acceptance of such a file, a seat": (n) => tokens(overturned(n) + n.penalties.minority),
   "fee of a seat and file": (n) => tokens(n.terms.fee),

@@ -48,7 +48,8 @@ def find_anvil() -> Path:
                 return program
     if anvil:
         return Path(anvil)
-    raise ConfigError("anvil, the local chain, is not installed", "run `make setup` (or put Foundry's anvil on PATH)")
+    hint = "put Foundry's anvil on the PATH: npm install -g @foundry-rs/anvil; in a checkout: make setup"
+    raise ConfigError("anvil, the local chain, is not installed", hint)
 
 
 class Anvil:

@@ -16,6 +16,8 @@ from protocol.errors import ConfigError
 from protocol.files import die_with_parent
 from runtime.entry import run_main
 
+INSTALL_SWIFT = "install muster[localnet] (Linux only); in a checkout: make setup"
+
 
 def main() -> int:
     started = time.monotonic()
@@ -39,7 +41,7 @@ def main() -> int:
         from localnet.services.swift import SwiftServer
         from localnet.services.swift_conf import prepare
     except ImportError as error:
-        raise ConfigError(f"Swift is not installed ({error.name})", "run `make setup` (Linux only)") from None
+        raise ConfigError(f"Swift is not installed ({error.name})", INSTALL_SWIFT) from None
     layout = prepare(options.data, options.port, options.bucket)
     server = SwiftServer(layout)
     server.start()

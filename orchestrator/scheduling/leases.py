@@ -7,7 +7,7 @@ these numbers and reads what other replicas changed, so decisions happen one aft
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -176,20 +176,19 @@ class Leases:
                 self._asked[address] = self._clock()
             return decision
 
-    def renew(self, address: str, lease_id: str) -> float | None:
-        """Renew a lease by a heartbeat. Return when it ends now, None if the node has no such open lease."""
+    def renew(self, address: str, ids: Sequence[str]) -> float | None:
+        """Renew leases by a heartbeat. Return when the first of them ends now, None if the node has none of these."""
         now = self._clock()
         with self._db.reading() as session:
-            self._store.sync(session)  # another replica may have granted it
-        if self._store.find(lease_id, address, now) is None:
+            self._store.sync(session)  # another replica may have granted them
+        if not any(self._store.find(one, address, now) for one in ids):
             return None
+        ends = []
         with self._store.changing() as change:
-            lease = self._store.find(lease_id, address, now)
-            if lease is None:
-                return None
-            lease = lease._replace(expires=scheduler.renew(self._rule, lease, now))
-            change.renew(lease)
-            return lease.expires
+            for lease in filter(None, (self._store.find(one, address, now) for one in ids)):
+                ends.append(scheduler.renew(self._rule, lease, now))
+                change.renew(lease._replace(expires=ends[-1]))
+        return min(ends, default=None)
 
     def in_flight(self) -> InFlightEntry:
         with self._lock:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 
 from chain.indexer.records import Pool, Status, Submission
 from protocol.api.run import InFlightEntry
-from protocol.api.work import MOST_HANDED_IN
+from protocol.api.work import MOST_HANDED_IN, MOST_LEASES
 from protocol.config import PoolConfig
 
 RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
@@ -25,7 +25,7 @@ RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
 WAITING_SECONDS = 5.0
 # When training has made no progress for so long, accepted files are taken to be useless to it.
 STALL_SECONDS = 60.0
-# Leases of a node at a time.
+# Leases at a time of a node whose pace is not known, or slow.
 _AHEAD = 2
 # Accepted files that a node is credited with before its own record counts.
 _PRIOR_FILES = 4
@@ -245,7 +245,8 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     if wanted < node.counter:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
     due = node.counter + min(node.handed_in, MOST_HANDED_IN)
-    if wanted >= due + _AHEAD:
+    most = _most_leases(rule, queue.pace, node.address)
+    if wanted >= due + most:
         return Wait(2.0, f"file {wanted} is too far ahead of file {due}, the next that this node is to hand in")
     step = _step(rule, queue, node)
     if isinstance(step, Wait):
@@ -253,13 +254,20 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     own = {lease.counter: lease for lease in node.leases if lease.expires > now}
     held = own.get(wanted)
     making = sum(one >= due for one in own)
-    if held is None and making >= _AHEAD:
+    if held is None and making >= most:
         return Wait(2.0, f"this node has {making} open leases; hand in a file or let one run out")
     if _may_finish_download(rule, queue, node, step) and (held is None or held.step < step):
         earlier = _lease(rule, queue, node, step - 1, wanted, held, now)
         if not isinstance(earlier, Wait):
             return earlier
     return _lease(rule, queue, node, step, wanted, held, now)
+
+
+def _most_leases(rule: Rule, pace: Pace, address: str) -> int:
+    """Return how many leases a node may hold. One with many GPUs computes rows of many files at a time; but whoever
+    takes more than half a lease's life for a file would lose those that it holds besides."""
+    making = pace.making.get(address)
+    return MOST_LEASES if making is not None and making <= rule.lease_limit / 2 else _AHEAD
 
 
 def renew(rule: Rule, lease: Lease, now: float) -> float:

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from protocol.api import run, views, work
 from protocol.api.base import RequestBody
+from protocol.api.releases import Releases
 from protocol.api.work import Announcement, AnnouncementTaken, SourceList
 
 Q = TypeVar("Q", bound=RequestBody)
@@ -44,6 +45,7 @@ HEALTH = _get("/health", run.Health)
 READY = _get("/ready", run.Readiness)
 METRICS = "/metrics"  # `GET /metrics` is Prometheus' text format, not JSON
 POOL = _get("/v1/pool", run.PoolAccess, limit=256 << 10)
+RELEASES = _get("/v1/releases", Releases, limit=64 << 10)
 STATUS = _get("/v1/status", run.RunStatus)
 DASHBOARD = _get("/v1/dashboard", run.RunRecord)
 RECORD = _get("/v1/record", run.RunRecord)

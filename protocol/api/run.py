@@ -111,6 +111,7 @@ class PoolAccess(ResponseBody):
     rpc: Rows[str]
     config_hash: Hex64
     deployment: str
+    lends: bool = Field(False, description="Whether the service lends newcomers their stake, and pays for joining.")
 
 
 class WaitEntry(ResponseBody):

@@ -215,7 +215,8 @@ SUBMISSION_STRUCT = (
 
 class SubmissionRequest(RequestBody):
     """Ask to have an uploaded rollout file of `size` bytes relayed to the chain, or what became of it. `signature` is
-    the node's EIP-712 signature of SUBMISSION_STRUCT."""
+    the node's EIP-712 signature of SUBMISSION_STRUCT. It does not cover `seed`, the step's that the file was made from:
+    should a reorganisation change that, the file would be refused, so it is not relayed."""
 
     step: StepNumber
     counter: Counter
@@ -224,6 +225,7 @@ class SubmissionRequest(RequestBody):
     root: Hex64
     sha256: Hex64
     size: Size
+    seed: Hex64 | None = None
     signature: Signature
 
     def on_chain(self, node: str) -> tuple[str, int, int, int, int, bytes, bytes]:
@@ -296,26 +298,29 @@ class MembershipResponse(ResponseBody):
 # leases, heartbeats and step reports
 
 MAX_WAITS = 16
+MOST_LEASES = 32  # of a node at a time
 HEARTBEAT_SECONDS = 60.0  # Time between two heartbeats, unless the service asks for another in HeartbeatResponse.next
 LeaseId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class LeaseRequest(RequestBody):
     """Ask to make the node's file `counter` (None: the next that the chain expects) from policy step `ready`, the
-    newest whose weights the node has checked (None: the newest usable one)."""
+    newest whose weights the node has checked (None: the newest usable one). `version`: the node's, of muster."""
 
     counter: Counter | None = None
     ready: StepNumber | None = None
+    version: Annotated[str, Field(max_length=32, pattern=NO_NUL)] = ""
 
 
 class WorkLease(ResponseBody):
     """Leave to make the node's `counter`-th file, from policy step `step`; it lapses at `expires` (Unix seconds) unless
-    heartbeats name `lease`."""
+    heartbeats name `lease`, and `longest` seconds after it was granted whatever they say."""
 
     lease: LeaseId
     step: StepNumber
     counter: Counter
     expires: UnixTime
+    longest: float = Field(gt=0)
 
 
 class NoLease(ResponseBody):
@@ -336,7 +341,7 @@ class WaitLine(RequestBody):
 
 
 class HeartbeatRequest(RequestBody):
-    """A sign of life, which renews `lease` up to a limit. `weights`: the newest policy step whose weights are here."""
+    """A sign of life, which renews `leases` up to a limit. `weights`: the newest policy step whose weights are here."""
 
     role: Literal["worker", "validator", "trainer"]
     name: Name = ""
@@ -345,20 +350,22 @@ class HeartbeatRequest(RequestBody):
     phase: Name = ""
     step: StepNumber | None = None
     weights: StepNumber | None = None
-    lease: LeaseId | None = None
+    leases: Rows[LeaseId] = Field(default_factory=list, max_length=MOST_LEASES)
     waits: Rows[WaitLine] = Field(default_factory=list, max_length=MAX_WAITS)
     metrics: Metrics = Field(default_factory=dict)
 
 
 class HeartbeatResponse(ResponseBody):
-    """The next heartbeat is due in `next` seconds; `step` is the newest usable policy step; `lease_expires` is null
-    unless the node has the lease that it named; `version` is the service's."""
+    """The next heartbeat is due in `next` seconds; `step` is the newest usable policy step; `lease_expires` is when the
+    first of the leases ends that it named and has, null without one; `version` is the service's; `notice`: whether and
+    when the sender's version gets no new work any more."""
 
     state: Literal["healthy"] = "healthy"
     next: float
     step: StepNumber | None
     lease_expires: UnixTime | None
     version: str = ""
+    notice: Reason = ""
 
 
 class StepRequest(RequestBody):

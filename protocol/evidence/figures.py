@@ -46,7 +46,7 @@ class Sum:
 
 
 FileFigures = Mapping[str, Sequence[Sum]]
-"""Figure → its sums in the problems, or blocks, of a file, in order."""
+"""Figure → its sums in all problems, or blocks, of a file, in order; (0, 0) where the audit drew no row."""
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,6 @@ def coherence(problems: Sequence[Drift]) -> Sum:
     return Sum(rounded(total), float(len(known) * (len(known) - 1) // 2))
 
 
-def blocks_of(problems: Mapping[int, Drift]) -> list[Sum]:
-    """Return S and N of every block of which a problem was measured, in order."""
-    blocks: dict[int, list[Drift]] = {}
-    for problem, own in sorted(problems.items()):
-        blocks.setdefault(problem // PROBLEMS, []).append(own)
-    return [coherence(block) for _, block in sorted(blocks.items())]
+def blocks_of(problems: Sequence[Drift]) -> list[Sum]:
+    """Return S and N of every block of a file's problems, in order."""
+    return [coherence(problems[start : start + PROBLEMS]) for start in range(0, len(problems), PROBLEMS)]

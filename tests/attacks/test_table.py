@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attacks.registry import REGISTRY
-from benchmarks.support.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Remembering, interval, work_of
+from benchmarks.support.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Remembering, work_of
 from benchmarks.verification.attacks import LEARNING_RATES, Spec, specs, table
 from engines.hf import TransformersEngine
 from protocol.config import WorkConfig
@@ -76,22 +76,14 @@ def test_a_row_says_how_clearly_and_by_what() -> None:
 def test_finished_rows_are_kept_and_resumed(tmp_path: Path) -> None:
     lines: list[str] = []
     wanted = [Spec("attacks", FLOAT32, "proofs-zero"), Spec("honest", FLOAT32, "honest")]
-    first = table(tiny.model_folder(), wanted, 1, lines.append, False, 1, tmp_path)
+    first = table(tiny.model_folder(), wanted, 1, lines.append, False, tmp_path)
     kept = tmp_path / "attacks-1.jsonl"
     whole = kept.read_text()
     assert len(whole.splitlines()) == 2
     kept.write_text(whole[: len(whole) - 9])  # a run killed in the middle of a line
-    again = table(tiny.model_folder(), wanted, 1, lines.append, True, 1, tmp_path)
+    again = table(tiny.model_folder(), wanted, 1, lines.append, True, tmp_path)
     assert again == first
     assert "1 of 2 rows are kept from before" in lines
     rows = [line for line in kept.read_text().splitlines() if line]
-    assert json.loads(rows[-1])["rows"] == first["honest"]
-    assert table(tiny.model_folder(), wanted, 2, lines.append, True, 1, tmp_path)["honest"][0]["submissions"] == 2
-
-
-def test_intervals() -> None:
-    assert interval(0, 200)[0] == 0
-    assert interval(200, 200)[1] == 1
-    low, high = interval(100, 200)
-    assert low == pytest.approx(0.4313, abs=1e-3)
-    assert high == pytest.approx(0.5687, abs=1e-3)
+    assert json.loads(rows[-1])["row"] == first["honest"][0]
+    assert table(tiny.model_folder(), wanted, 2, lines.append, True, tmp_path)["honest"][0]["submissions"] == 2

@@ -1,5 +1,6 @@
 """What a calibration measures of a file is what a validator's pass finds, to the bit and at every audit rate."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from calibration.measuring import context_of, measure_file
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
+from protocol.encoding import tagged_hash
 from protocol.evidence.figures import Sum, figures_of, rounded
 from protocol.seeds import AUDIT_EVERYTHING
 from runtime.process import EngineConfig
@@ -41,11 +43,20 @@ def test_calibration_and_judge_measure_the_same(rate: int) -> None:
     for one in engines:
         one.load(tiny.model_folder())
     calibrator: Any = Counting(engines[0])  # type: ignore[arg-type]
-    sample = measure_file(context, calibrator, 16)
-    assert calibrator.prefilled == len(sample.rows) == len(context.audited)
-    verdict = judge(context.facts, made.data, CONFIG, context.environment, engines[1])
-    found = figures_of(verdict)
-    assert found["mantissas"].total > 0, "what is compared is not nothing"
-    for name, units in sample.figures.items():
-        whole = Sum.over(units)
-        assert (found[name].total, found[name].count) == (rounded(whole.total), whole.count), name
+    sample = measure_file(context, calibrator, 16, draws=3)
+    lanes = [
+        context.facts.lane_seed,
+        *(tagged_hash("muster/calibration-draw/1", context.facts.lane_seed, n) for n in (1, 2)),
+    ]
+    contexts = [replace(context, facts=replace(context.facts, lane_seed=lane)) for lane in lanes]
+    assert calibrator.prefilled == sum(len(one.audited) for one in contexts)
+    assert len(sample.rows) == len(context.audited)
+    assert rate == AUDIT_EVERYTHING or len({tuple(one.audited) for one in contexts}) > 1
+    for drawn, figures in zip(contexts, sample.draws, strict=True):
+        verdict = judge(drawn.facts, made.data, CONFIG, context.environment, engines[1])
+        found = figures_of(verdict)
+        assert found["mantissas"].total > 0, "what is compared is not nothing"
+        for name, units in figures.items():
+            assert len(units) == (1 if name == "coherence" else WORK.problems_per_file)
+            whole = Sum.over(units)
+            assert (found[name].total, found[name].count) == (rounded(whole.total), whole.count), name

@@ -2,13 +2,14 @@
 
 import math
 import random
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import pytest
 
 from calibration.bounds import Array
-from calibration.null_model import log_wealth, nats_wanted, pair_null_model
+from calibration.null_model import Draws, log_wealth, nats_wanted, pair_null_model
 from protocol.evidence.figures import FIGURES, FileFigures, Sum, coherence
 from protocol.evidence.null_model import NodeEvidence, PairNullModel
 from protocol.toploc.codec import BUCKETS, Drift
@@ -30,6 +31,11 @@ def problem(source: random.Random, worse: float = 1.0) -> dict[str, Sum]:
         sums["gaps"] += worse * sum(source.expovariate(30) for _ in range(misses))
         sums["unexplained"] += sum(source.random() < 0.01 * worse for _ in range(misses))
     return {name: Sum(total, chunks if name == "mantissas" else all_tokens) for name, total in sums.items()}
+
+
+def audited(files: Sequence[FileFigures]) -> list[Draws]:
+    """Each file in one audit of all its rows."""
+    return [(file,) for file in files]
 
 
 @cache
@@ -56,9 +62,12 @@ def _drifts(source: np.random.Generator, push: Array) -> list[Drift]:
     return [Drift(*one) for one in zip(np.rint(noise + counts * push).astype(np.int64), counts, strict=True)]
 
 
+PILOT = audited(measured("pilot", 16))
+
+
 @cache
 def null_model() -> PairNullModel:
-    return pair_null_model("w", "v", [measured("one", 40), measured("two", 40)], measured("pilot", 16))
+    return pair_null_model("w", "v", [*map(audited, (measured("one", 40), measured("two", 40)))], PILOT)
 
 
 @pytest.mark.parametrize("worse", [1.0, 1.05])
@@ -95,7 +104,7 @@ def test_weights_that_push_features_by_less_than_rounding_errors_are_found_by_th
 
 
 def test_an_engine_by_itself_has_no_coherence_and_no_rate_is_below_zero() -> None:
-    own = pair_null_model("w", "w", [measured("one", 40)], measured("pilot", 16))
+    own = pair_null_model("w", "w", [audited(measured("one", 40))], PILOT)
     assert set(own.bets) == set(PROBLEM_FIGURES)
     assert set(null_model().bets) == set(FIGURES)
     assert min(bet.rate for bets in null_model().bets.values() for bet in bets) >= 0
@@ -106,7 +115,7 @@ def test_an_engine_by_itself_has_no_coherence_and_no_rate_is_below_zero() -> Non
 def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_measured(count: int) -> None:
     """One problem in five with such an event: found in fewer files by a model of more problems, and by that alone."""
     none = [file_of([dict.fromkeys(PROBLEM_FIGURES, Sum(0.0, 80.0))] * 16, [Sum(0.0, 28.0)] * 2)] * count
-    found = pair_null_model("w", "w", [none], none).bets["unexplained"]
+    found = pair_null_model("w", "w", [audited(none)], audited(none)).bets["unexplained"]
     assert all(bet.tilt for bet in found)
     assert max(bet.tilt * bet.most for bet in found) == pytest.approx(math.log1p(0.05 * 16 * count / WANTED), 1e-3)
     file = [Sum(float(place % 5 == 0), 80.0) for place in range(16)]
@@ -127,13 +136,23 @@ def test_the_rate_is_refused_as_long_as_the_problems_do_not_bear_it_out() -> Non
     most = 1.2
     chance = (1 - math.exp(-0.4)) / (math.exp(most) - math.exp(-0.4))
     edge = [np.where(source.random(500) < chance, most, -0.4) for _ in range(400)]
-    assert sum(log_wealth(nats, most) >= math.log(100) for nats in edge) <= 400 / 100 + 6
-    assert log_wealth(np.full(500, -0.1), most) > math.log(1e6), "a bet that always loses is borne out"
+    assert sum(log_wealth(-np.expm1(nats), most) >= math.log(100) for nats in edge) <= 400 / 100 + 6
+    assert log_wealth(np.full(500, 0.1), most) > math.log(1e6), "a bet that always loses is borne out"
 
 
 def test_too_few_problems_make_no_bet() -> None:
-    few = pair_null_model("w", "v", [measured("few", 1)], measured("pilot", 16))
+    few = pair_null_model("w", "v", [audited(measured("few", 1))], PILOT)
     assert not any(bet.tilt for bets in few.bets.values() for bet in bets)
+
+
+def test_draws_of_one_file_are_no_more_problems_and_what_was_not_drawn_says_nothing() -> None:
+    files = measured("one", 40)
+    nothing = {name: [Sum(0.0, 0.0)] * len(units) for name, units in files[0].items()}
+    alone, again, partly = (
+        pair_null_model("w", "v", [[(file, *more(file)) for file in files]], PILOT)
+        for more in (lambda _: (), lambda file: (file,) * 3, lambda _: (nothing,))
+    )
+    assert alone == again == partly
 
 
 def test_the_calibrations_of_all_steps_share_one_probability() -> None:
@@ -154,7 +173,7 @@ def test_what_float32_rounds_accuses_nobody(error: float) -> None:
     """A policy that is a little less sharp has ln p that are rounded more coarsely than those measured."""
     source = random.Random(6)
     known, pilot = ([exact(source, 5e-9) for _ in range(count)] for count in (40, 12))
-    model = pair_null_model("w", "w", [known], pilot)
+    model = pair_null_model("w", "w", [audited(known)], audited(pilot))
     evidence = NodeEvidence()
     for _ in range(100):
         evidence.add(model.nats(exact(source, error)))

@@ -59,8 +59,11 @@ class WorkItem:
     units: int
     rows: int
 
-    def signed(self, node: LocalAccount, pool: PoolId, step: int, counter: int) -> SignedFile:
+    def signed(
+        self, node: LocalAccount, pool: PoolId, step: int, counter: int, seed: bytes | None = None
+    ) -> SignedFile:
         hashes = {"root": self.root.hex(), "sha256": self.sha256.hex(), "size": 1000, "signature": UNSIGNED}
+        hashes |= {"seed": seed.hex()} if seed else {}
         said = SubmissionRequest(step=step, counter=counter, units=self.units, rows=self.rows, **hashes)  # type: ignore[arg-type]
         return SignedFile(str(node.address), said.signed(node, pool))
 

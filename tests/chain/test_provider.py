@@ -127,12 +127,18 @@ RATE_LIMITS = answers(
     ("1RPC", 200, -32001, "Exceeded the quota usage"),
     ("Ankr", 200, -32090, "Too many requests, reason: call rate limit exhausted, retry in 10s"),
     ("any", 200, -32097, ""),
+    ("Alchemy", 200, -32603, "Internal error"),
+    ("any", 200, -32603, "Internal JSON-RPC error."),
+    ("dRPC", 200, 0, "no available nodes"),
+    ("geth", 200, -32000, "context deadline exceeded"),
+    ("any", 200, -32000, "server is busy, please retry later"),
 )
 LAGGING = answers(
     ("geth", 200, -32000, "header not found"),
     ("Alchemy", 200, -32000, "Unknown block"),
     ("Base public", 200, -32019, "block is out of range"),
     ("Erigon", 200, -32000, "block not found: 0x10"),
+    ("geth", 200, -32000, "missing trie node 5d3 (path ) state 0x5d3 is not available, not found"),
 )
 LOG_RANGES = answers(
     ("Base public", 413, -32614, "eth_getLogs is limited to a 10,000 range"),
@@ -146,6 +152,11 @@ LOG_RANGES = answers(
     ("PublicNode", 200, -32701, "exceed maximum block range: 50000"),
     ("Coinbase", 200, -32602, "query exceeds max results 20000, retry with the range 1-2"),
     ("Erigon", 200, -32000, "query timeout exceeded"),
+    ("thirdweb", 200, -32005, "Maximum allowed number of requested blocks is 1000"),
+    ("Chainstack", 200, -32008, "Response is too big"),
+    ("geth", 200, -32003, "response too large"),
+    ("op-geth", 200, -32005, "logs matched by query exceeds limit of 10000"),
+    ("geth", 200, -32000, "query exceeds limit of 10000 logs"),
 )
 BATCH_SIZES = answers(
     ("Base public", 413, -32014, "too many RPC calls in batch request"),
@@ -157,6 +168,9 @@ BATCH_SIZES = answers(
     ("Erigon", 200, -32000, "batch limit 100 exceeded: 142 requests given"),
     ("Besu", 200, -32602, "Number of requests in batch exceeds --rpc-max-batch-size."),
     ("1RPC", 500, 31, "Batch of more than 3 requests are not allowed on free tier"),
+    ("any", 200, -32600, "Batch requests are not supported"),
+    ("any", 403, -32600, "batch requests are only available for paid plans"),
+    ("any", 200, -32005, "Array of requests is too large"),
 )
 ACCESS = answers(
     ("Alchemy", 401, -32600, "Must be authenticated!"),
@@ -178,6 +192,14 @@ SENDING = [
     (ErrorKind.NONCE_USED, "ReplacementNotAllowed"),
     (ErrorKind.NO_FUNDS, "insufficient funds for gas * price + value"),
     (ErrorKind.NO_FUNDS, "InsufficientFunds, Balance is 0"),
+    (ErrorKind.NO_FUNDS, "Upfront cost exceeds account balance"),
+    (ErrorKind.NO_FUNDS, "sender doesn't have enough funds to send tx"),
+    (ErrorKind.NO_FUNDS, "insufficient balance for transfer"),
+    (ErrorKind.NONCE_USED, "There is another transaction with same nonce in the queue."),
+    (ErrorKind.NONCE_USED, "could not replace existing tx"),
+    (ErrorKind.LAGGING, "NonceGap, Future nonce. Expected nonce: 5"),
+    (ErrorKind.LAGGING, "nonce too high: address 0x12, tx: 9 state: 8"),
+    (ErrorKind.OTHER, "transaction underpriced: gas tip cap 1, minimum needed 1000000"),
 ]
 
 
@@ -248,6 +270,20 @@ def test_a_refused_range_of_logs_is_known_as_such(endpoint: Endpoint, refusal: A
     assert isinstance(error, RpcError)
     assert error.kind is ErrorKind.LOG_RANGE
     assert error.message == refusal.message
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["block range extends beyond current head block", "invalid block range params", "header not found",
+     "One of the blocks specified in filter (fromBlock, toBlock or blockHash) cannot be found."],
+)  # fmt: skip
+def test_logs_of_blocks_that_a_replica_lacks_are_no_range_too_large(message: str) -> None:
+    assert meaning("eth_getLogs", -32000, message, b"") is ErrorKind.LAGGING
+
+
+def test_a_refusal_by_a_contract_is_known_in_old_spelling() -> None:
+    error = RpcError.of("eth_call", {"code": -32015, "message": "VM execution error.", "data": "Reverted 0x08c379a0"})
+    assert (error.kind, error.data.hex()) == (ErrorKind.REVERT, "08c379a0")
 
 
 @named(BATCH_SIZES)

@@ -1,18 +1,17 @@
-"""muster as a wheel, without a checkout: it holds all that its code reads, and runs the whole network."""
+"""muster as a wheel, without a checkout: it holds all that its code reads, and an operator earns with it."""
 
-import json
 import os
+import shutil
 import subprocess
-import sys
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from chain.abi import CONTRACTS
-from engines.torch_process import intel_openmp
+from benchmarks import journeys
+from localnet.services.chain import find_anvil
 from tests.e2e.building import ARTIFACTS, build_wheel
+from tools import wheelhouse
 from tools.structure import BELOW_CLI, ROOT, tracked
 
 PACKAGED = {*BELOW_CLI, "cli", "attacks"}
@@ -30,53 +29,42 @@ def test_the_wheel_holds_every_file_of_the_rooms_the_compiled_contracts_and_the_
     assert held == wanted | ARTIFACTS
 
 
-@pytest.fixture
-def installed(wheel: Path, tmp_path: Path) -> Path:
-    """The programs' folder of a virtual environment with the wheel and with the packages that this one sees."""
-    home = tmp_path / "venv"
-    venv.create(home, symlinks=True)
-    python = home / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheel)], check=True, timeout=100)
-    packages = [path for path in sys.path if path.endswith("site-packages")]
-    (site,) = home.glob("lib/python*/site-packages")
-    (site / "locked.pth").write_text("\n".join(packages))
-    if library := intel_openmp():
-        (home / "lib" / library.name).symlink_to(library)
-    return home / "bin"
+PYTHONS = [*sorted((Path.home() / ".pyenv" / "versions").glob("3.1[123].*/bin/python3")), Path("/usr/bin/python3")]
 
 
-def outside_the_checkout(arguments: list[str], folder: Path, timeout: float) -> "subprocess.CompletedProcess[str]":
-    """In a new folder that has nothing but folders of somebody else's named like ours."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["PATH"] = f"{ROOT / 'node_modules' / '.bin'}:{environment['PATH']}"
-    (folder / "contracts" / "abi").mkdir(parents=True)
-    (folder / "cli").mkdir()
-    (folder / "cli" / "main.py").write_text("raise SystemExit('this is not muster')")
-    return subprocess.run(
-        arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
+def install(wheel: Path, python: Path, folder: Path) -> Path:
+    """Install as operations.md says, where no compiler and no Node is; return the folder of the programs."""
+    release, bare, tools = folder / "release", folder / "bare", folder / "tools"
+    for path in (release, bare):
+        path.mkdir()
+    shutil.copy(wheel, release)
+    wheelhouse.build(release, [str(python)])
+    (bare / "sh").symlink_to("/bin/sh")
+    env = {"PATH": str(bare), "HOME": os.environ["HOME"], "UV_TOOL_DIR": str(tools), "UV_TOOL_BIN_DIR": str(folder)}
+    argv = [str(ROOT / ".venv" / "bin" / "uv"), "tool", "install", "--quiet", "--python", str(python)]
+    argv += ["--find-links", str(release), "-c", str(release / "versions.txt")]
+    argv += ["--overrides", str(release / "overrides.txt"), "muster[localnet]"]
+    done = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    return tools / "muster" / "bin"
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.timeout(900)
-def test_the_installed_wheel_runs_the_whole_network_without_a_checkout(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3] if len(path.parts) > 4 else "system")
+def test_an_operator_with_nothing_but_the_wheel_is_paid_after_three_commands(
+    wheel: Path, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = install(wheel, python, tmp_path)
+    (tmp_path / "bare" / "anvil").symlink_to(find_anvil())
+    monkeypatch.setenv("PATH", str(tmp_path / "bare"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     code = f"import {', '.join(sorted(PACKAGED))}; print({', '.join(f'{name}.__file__' for name in sorted(PACKAGED))})"
-    found = outside_the_checkout([str(installed / "python"), "-P", "-c", code], tmp_path / "empty", 60)
-    assert all(str(installed.parent) in path for path in found.stdout.split()), found.stdout
-    assert len(found.stdout.split()) == len(PACKAGED), found.stderr
-
-    checked = outside_the_checkout([str(installed / "muster"), "doctor"], tmp_path / "doctor", 60)
+    found = subprocess.run([installed / "python", "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert found.stdout.count(str(installed.parent)) == len(PACKAGED), found.stdout + found.stderr
+    checked = subprocess.run([installed / "muster", "doctor"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
-    assert "make setup" not in checked.stdout
-
-    done = outside_the_checkout(
-        [str(installed / "muster"), "demo", "--seed", "1", "--steps", "2"], tmp_path / "run", 800
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    run = (tmp_path / "run" / "runs" / "latest").resolve()
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["steps"] == 2
-    assert summary["ledger_matches_chain"]
-    assert {path.stem for path in (run / "deployment" / "verify").glob("*.json")} == set(CONTRACTS)
+    monkeypatch.setattr(journeys, "_EXECUTABLES", installed)
+    paid = journeys.run(quick=True)["operator"]
+    assert paid["commands"] <= 3

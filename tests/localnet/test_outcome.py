@@ -126,6 +126,12 @@ def test_a_traceback_in_a_log_of_ours_makes_a_run_not_good(tmp_path: Path) -> No
     assert said.startswith("validator-zoe met a fault of its own code")
 
 
+def test_a_cheater_that_a_busy_machine_kept_from_submitting_fails_no_run() -> None:
+    run = changed(GOOD, cheaters=[changed(CHEATER, submissions=0, slashed=False, ejected=False)])
+    assert list(problems(run)) == []
+    assert any("not shown" in line and line.endswith("a cheater that submits a file") for line in highlights(run))
+
+
 def test_what_the_draw_of_seats_did_not_bring_about_is_reported_and_fails_no_run() -> None:
     run = changed(GOOD, disputes=[], canaries=[], safeguards=changed(SAFEGUARDS, silent=[], dodged=[]))
     assert list(problems(run)) == []

@@ -31,7 +31,7 @@ class Bench:
         db, receipts = Database(default_url(self.home)), ReceiptSigner(key, self.game.pool_id)
         self.uploads = Uploads(db, self.view, self.bucket, receipts, 1 << 20, clock=self.clock)
         suite = self.game.deployed.suite(key)
-        self.relay = Relay(db, self.view, self.uploads, suite.pools, self.lane_seconds, lambda: self.leads, self.clock)
+        self.relay = Relay(db, self.view, self.uploads, suite, self.lane_seconds, lambda: self.leads, self.clock)
         self.claims = Claims(self.view, suite.pools)
         self.sponsor = Sponsor(db, self.view, suite, most, a_day, lambda: self.leads, self.clock)
 
@@ -42,7 +42,8 @@ class Bench:
         """A node's signed submission for step 0, of a file that is in the bucket."""
         item = work(text or f"{node.address} {counter}", units)
         self.bucket.sizes[object_key("rollouts", item.sha256)] = 1000
-        return item.signed(node, self.game.pool_id, 0, counter).file
+        (step, *_), suite = self.view.state.pools[self.game.pool].steps, self.game.suite
+        return item.signed(node, self.game.pool_id, 0, counter, suite.step_seed(self.game.pool, step)).file
 
     def hand_in(self, node: LocalAccount, counter: int, units: int = 1000) -> SubmissionResponse:
         self.view.refresh()

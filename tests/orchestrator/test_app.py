@@ -20,13 +20,14 @@ from tests.orchestrator.conftest import Desk, announced, is_error
 def test_heartbeats_renew_the_lease_and_show_on_the_dashboard(desk: Desk) -> None:
     lease = desk.lease(NODE)["lease"]
     desk.now += 20
-    answer = desk.beat(NODE, name="w1", lease=lease, waits=[{"what": "weights", "since": desk.now}])
-    assert answer == {"state": "healthy", "next": 60.0, "step": 0, "lease_expires": desk.now + 180, "version": VERSION}
+    answer = desk.beat(NODE, name="w1", leases=[lease], waits=[{"what": "weights", "since": desk.now}])
+    sent = {"state": "healthy", "next": 60.0, "step": 0, "lease_expires": desk.now + 180, "version": VERSION}
+    assert answer == sent | {"notice": ""}
     view = desk.get("dashboard")
     assert {"who": "w1", "what": "weights", "since": desk.now} in view["waits"]
     assert view["in_flight"]["leased"] == 1
     assert desk.get("status")["nodes"] == {NODE.address: "healthy", CHEAT.address: "waiting"}
-    assert desk.beat(CHEAT, lease=lease)["lease_expires"] is None, "it is not its own"
+    assert desk.beat(CHEAT, leases=[lease])["lease_expires"] is None, "it is not its own"
     desk.now += 181
     assert desk.get("dashboard")["in_flight"]["leased"] == 0
 
@@ -231,7 +232,7 @@ def test_the_document_is_valid_defines_every_name_and_describes_every_route(docu
         else:
             assert any("$ref" in node for node in nodes(schema_of(responses["200"]))), path
         assert bool(operation.get("security")) == (method == "post"), path
-    assert seen == 37
+    assert seen == 38
     assert document["components"]["securitySchemes"]["RequestSignature"]["name"] == "X-Muster-Signature"
 
 

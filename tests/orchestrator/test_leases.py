@@ -142,7 +142,7 @@ def test_a_file_of_long_answers_is_leased_and_remembered_for_as_long_as_it_takes
     start, lease_id = pool.now, pool.granted(0, 0).id
     while pool.now < start + 4200:
         pool.now += 28
-        assert pool.replicas[0].renew(NODES[0].address, lease_id) == pool.now + 30
+        assert pool.replicas[0].renew(NODES[0].address, [lease_id]) == pool.now + 30
     pool.submit(0)
     pool.chain.settle(NODES[0], 0, Code.ACCEPT)
     pool.view.refresh()
@@ -153,11 +153,11 @@ def test_a_file_of_long_answers_is_leased_and_remembered_for_as_long_as_it_takes
 def test_heartbeats_renew_at_any_replica(pool: Staged) -> None:
     lease_id = pool.granted(0, 0).id
     pool.now += 20
-    assert pool.replicas[1].renew(NODES[0].address, lease_id) == pool.now + 30
-    assert pool.replicas[1].renew(NODES[1].address, lease_id) is None
-    assert pool.replicas[0].renew(NODES[0].address, "0" * 32) is None
+    assert pool.replicas[1].renew(NODES[0].address, [lease_id]) == pool.now + 30
+    assert pool.replicas[1].renew(NODES[1].address, [lease_id]) is None
+    assert pool.replicas[0].renew(NODES[0].address, ["0" * 32]) is None
     pool.now += 31
-    assert pool.replicas[0].renew(NODES[0].address, lease_id) is None
+    assert pool.replicas[0].renew(NODES[0].address, [lease_id]) is None
 
 
 def test_a_node_that_was_told_to_wait_comes_first(pool: Staged) -> None:

@@ -105,7 +105,7 @@ def test_a_lane_that_reverts_because_a_file_became_invalid_loses_nothing(
     game.publish()
     bench.hand_in(gone, 0)
     bench.hand_in(honest, 0)
-    relay_client = bench.relay._pools.client
+    relay_client = bench.relay._suite.pools.client
     estimate = relay_client.estimate
 
     def then_removed(call: object) -> int:
@@ -133,7 +133,7 @@ def test_a_node_that_submits_its_relayed_files_itself_makes_others_lanes_revert_
     game.deployed.chain.later(2)
     receipts = [bench.hand_in(hostile, counter).receipt for counter in range(3)]
     bench.hand_in(honest, 0)
-    own, client = game.deployed.suite(hostile).pools, bench.relay._pools.client
+    own, client = game.deployed.suite(hostile).pools, bench.relay._suite.pools.client
     send_all = client.send_all
 
     def after_its_own(calls: Any, **options: Any) -> Any:
@@ -220,6 +220,27 @@ def test_a_lane_that_a_reorganisation_took_away_is_relayed_again_when_its_node_h
     assert bench.turn() == []
     assert bench.hand_in(node, 0).state == "waiting"
     assert len(bench.turn()) == 1
+
+
+def test_no_file_is_relayed_to_a_step_whose_seed_a_reorganisation_of_60_blocks_changed(bench: Bench) -> None:
+    """It would be refused, and an honest node slashed. One that was made from the new seed is relayed in its place."""
+    game = bench.game
+    (_, node), (_, other) = game.node(), game.node()
+    game.deployed.chain.mine(60)
+    game.publish()
+    bench.view.refresh()
+    old = bench.request(node, 0)
+    bench.relay.take(node.address, old)
+    bench.hand_in(other, 0)
+    game.deployed.chain.rpc("anvil_reorg", 60, [])
+    assert bench.turn() == []
+    game.publish()
+    assert bench.turn() == []
+    assert bench.relay.take(node.address, old).state == "waiting", "its node does not know yet"
+    assert bench.turn() == []
+    assert bench.hand_in(node, 0, units=2000).state == "waiting"
+    (landed,) = bench.turn()
+    assert (landed.node, landed.units) == (node.address, 2000)
 
 
 def test_a_forged_submission_is_refused_in_words(bench: Bench) -> None:

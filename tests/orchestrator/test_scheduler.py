@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chain.indexer.records import Pool, Status, Step, Submission
 from orchestrator.scheduling import scheduler
 from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Pace, QueueState, Requester, Rule, Wait
-from protocol.api.work import MOST_HANDED_IN
+from protocol.api.work import MOST_HANDED_IN, MOST_LEASES
 from protocol.config import DataConfig
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, TERMS
@@ -93,7 +93,10 @@ HOARD, AHEAD = (replace(EMPTY, leases=[lease("0xa", one), lease("0xa", one + 1)]
         (DOUBTFUL, A, None, 1.0, RULE, None),
         # A node that others overtake by whole steps waits while others serve, unless nothing moves or files lack.
         (OVERTAKEN, A, None, 1.0, RULE, "take 40 s, others' 10 s"),
-        (OVERTAKEN, B, 2, 1.0, RULE, "too far ahead"),
+        # A node whose files are soon done may make many at a time, a slow one two.
+        (OVERTAKEN, B, 2, 1.0, RULE, None),
+        (OVERTAKEN, B, MOST_LEASES, 1.0, RULE, "too far ahead"),
+        (replace(OVERTAKEN, pace=Pace(making={"0xb": 301.0})), B, 2, 1.0, RULE, "too far ahead"),
         (OVERTAKEN, C, None, 1.0, RULE, None),
         (replace(OVERTAKEN, changed=-60.0), A, None, 1.0, RULE, None),
         (replace(OVERTAKEN, leases=[lease("0xb", 1)]), A, None, 1.0, RULE, None),

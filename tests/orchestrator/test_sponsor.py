@@ -8,7 +8,7 @@ import pytest
 from orchestrator.auth import HttpError
 from orchestrator.db import MembershipRow
 from orchestrator.sponsor import DAY, EXPIRED, MOST_WAITING, REST_SECONDS, RETRY_SECONDS
-from protocol.accounts import LocalAccount
+from protocol.accounts import Account, LocalAccount
 from protocol.api.work import JoinRequest, MembershipResponse
 from runtime.orchestrator_client import join_request, leave_request
 from tests.chain.game import Game, begin
@@ -154,6 +154,44 @@ def test_no_more_loans_are_given_in_a_day_than_the_owner_allows(bench: Bench) ->
     bench.sponsor.join(node.address, wish(bench, node))
     turns(bench)
     assert bench.game.state.nodes[node.address].pool == bench.game.pool
+
+
+def test_a_thousand_keys_cost_no_more_than_the_sponsor_states(bench: Bench) -> None:
+    """Two stakes are locked, two nodes registered and joined; the other keys, however often they ask, cost nothing."""
+    game = bench.game
+    keys = [Account.create() for _ in range(1000)]
+    wishes = [wish(bench, node) for node in keys[: MOST_WAITING + 44]]
+    sent, lent = bench.nonce(game.service), game.suite.token.balance_of(game.service.address)
+    spent = game.suite.client.balance(game.service.address)
+    for again in range(2):
+        refused = 0
+        for node, asked in zip(keys, wishes + wishes[-1:] * (1000 - len(wishes)), strict=True):
+            try:
+                bench.sponsor.join(node.address, asked)
+            except HttpError as full:
+                refused += full.status == 429
+        assert refused >= 1000 - MOST_WAITING - 2
+        bench.ahead = (again + 1) * (RETRY_SECONDS + 1)
+        turns(bench, MOST_WAITING // 16)
+    members = [node.address for node in keys if node.address in game.state.nodes]
+    assert len(members) == 2
+    assert lent - game.suite.token.balance_of(game.service.address) == 2 * LEAST
+    assert bench.nonce(game.service) - sent == 6, "to approve, register and join, for each of the two"
+    assert spent - game.suite.client.balance(game.service.address) < 6 * 1_000_000 * 3 * 10**9
+
+
+def test_who_has_a_stake_of_its_own_joins_at_its_own_cost(bench: Bench) -> None:
+    """Or a thousand nodes of stakes that come back could have the service pay for joining every hour."""
+    game = bench.game
+    node, operator = poor(game), game.deployed.rich()
+    suite = game.deployed.suite(operator)
+    suite.token.approve(suite.stakes.address, LEAST).send()
+    expiry = suite.client.now() + 3600
+    consent = suite.stakes.sign_consent(node, operator.address, expiry)
+    suite.stakes.register_node(node.address, LEAST, expiry, consent).send()
+    sent = bench.nonce(game.service)
+    assert join(bench, wish(bench, node, operator.address), node)[1].reason.startswith("this service lent the node no")
+    assert bench.nonce(game.service) == sent
 
 
 def test_what_a_node_did_not_sign_costs_nothing_and_is_refused_in_words(bench: Bench) -> None:

@@ -203,7 +203,11 @@ ESCAPE = "\x1b]0;owned\x07\u202e" + "x" * 5000
 ANSWERS: dict[str, Any] = {
     "/health": {"version": ESCAPE},
     "/ready": {"problems": [ESCAPE] * 1000},
-    "/v1/status": {"phase": "training"},
+    "/v1/status": {"phase": "training", "step": 3},
+    "/v1/releases": {
+        "releases": [{"from_step": 5, "versions": ["9" * 32] * 16}],
+        "signature": "0x" + "00" * 65,
+    },
     f"/v1/nodes/{ADDRESS}": {"state": "healthy", "phase": "trouble", "trouble": ESCAPE},
     "/v1/dashboard": {"others": [{"role": "trainer", "phase": "stopped: " + ESCAPE}]},
 }
@@ -215,6 +219,8 @@ def test_a_services_words_are_few_and_printable() -> None:
             found = view.look()
     assert found.trainer.startswith("stopped: ")
     assert found.problems
+    assert found.notice.startswith("from policy step 5 on (now 3) the pool accepts muster 999")
+    assert len(found.notice) <= 201
     words = [found.version, found.trouble, found.trainer, *found.problems]
     assert all(one and one.isprintable() for one in words)
     assert sum(map(len, words)) < 3000

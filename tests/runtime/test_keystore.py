@@ -10,7 +10,7 @@ import pytest
 from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError
 from runtime import keystore
-from tests.runtime.wallets import by_ethers, by_foundry
+from tests.runtime.wallets import by_ethers, by_foundry, by_powershell
 
 LIGHT = keystore.LIGHT_SCRYPT_N
 
@@ -109,6 +109,9 @@ def test_key_files_of_other_wallets_open(tmp_path: Path, monkeypatch: pytest.Mon
         assert keystore.load(path, password.read_text().strip()).key == account.key
         assert keystore.open_key(path, password).address == account.address
     assert keystore.address_of(path) == account.address
+    for data in (by_powershell(document), b"\xef\xbb\xbf" + json.dumps(document).encode()):
+        path.write_bytes(data)
+        assert keystore.load(path, password.read_text().strip()).key == account.key
     path.write_text(json.dumps(by_foundry(document)))
     with pytest.raises(ConfigError, match='names no address; add the field "address" to it; `cast wallet address'):
         keystore.address_of(path)

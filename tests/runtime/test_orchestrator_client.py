@@ -69,8 +69,10 @@ def test_what_is_too_long_or_unfit_is_cut_and_the_heartbeat_is_sent() -> None:
     with contextlib.ExitStack() as stack:
         for n in range(20):
             stack.enter_context(WAITS.on(f"{n:02} \0" + "x" * 500))
-        beat = heartbeat("worker", "w1", phase="y" * 500, engine="\0" + "z" * 500, lease="ab" * 16, metrics={"made": 1})
-    assert (beat.role, beat.name, beat.lease, beat.metrics) == ("worker", "w1", "ab" * 16, {"made": 1.0})
+        beat = heartbeat(
+            "worker", "w1", phase="y" * 500, engine="\0" + "z" * 500, leases=["ab" * 16], metrics={"made": 1}
+        )
+    assert (beat.role, beat.name, beat.leases, beat.metrics) == ("worker", "w1", ["ab" * 16], {"made": 1.0})
     assert beat.phase == "y" * 63 + "…"
     assert beat.engine == "?" + "z" * 62 + "…"
     assert [wait.what[:4] for wait in beat.waits] == [f"{n:02} ?" for n in range(16)]

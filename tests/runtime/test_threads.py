@@ -22,6 +22,7 @@ from protocol.accounts import Account
 from protocol.errors import MusterError
 from protocol.waits import wait_for
 from runtime import entry, watch
+from runtime.engine_process import _Child
 from runtime.entry import Exit
 from runtime.home_status import gone
 from runtime.orchestrator_client import Heartbeats
@@ -69,6 +70,12 @@ def ranks(folder: Path) -> None:
         Ranks("cpu", 60.0)
 
 
+def answers(folder: Path) -> None:
+    with patch("runtime.engine_process.multiprocessing.get_context") as context:
+        context.return_value.Pipe.return_value = MagicMock(), MagicMock()
+        _Child(MagicMock(), folder)
+
+
 # The thread → what of it is made to fail, and how it is started.
 THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "heartbeats": (Heartbeats, "_run", lambda _: Heartbeats(MagicMock(), MagicMock(), 1.0).start()),
@@ -81,6 +88,7 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "canaries": (CanaryOpener, "_run", lambda _: CanaryOpener(*[MagicMock()] * 4).start()),
     "metrics": (MetricsSinks, "_run", lambda _: MetricsSinks([]).start()),
     "step-recorder": (StepRecorder, "_work", lambda _: StepRecorder(MagicMock(), 1, MagicMock(), MagicMock()).start()),
+    "engine's answers": (_Child, "_read", answers),
     # Those of many names: one each.
     "pruning": (BackgroundTask, "_run", lambda _: BackgroundTask("pruning", int, 1.0).start()),
     "relay: announcing": (PoolRelay, "_supervised", relay),

@@ -1,8 +1,14 @@
 """Key files as other wallets write them."""
 
+import json
 from typing import Any
 
 KeyFile = dict[str, Any]
+
+
+def by_powershell(document: KeyFile) -> bytes:
+    """A key file that went through a pipe of Windows: UTF-16 with a byte order mark; its address is null."""
+    return json.dumps({**document, "address": None}).encode("utf-16")
 
 
 def by_foundry(document: KeyFile) -> KeyFile:

@@ -30,11 +30,21 @@ WRONG_KEY = [
     Refusal("MinIO", 403, "RequestTimeTooSkewed", "The difference between the request time and the server's time"),
     Refusal("B2", 401, "UnauthorizedAccess", "bucket is not authorized: muster"),
     Refusal("R2", 401, "Unauthorized", "Unauthorized"),
+    Refusal("AWS", 400, "AuthorizationHeaderMalformed", "the region us-east-1 is wrong; expecting eu-central-1"),
+    Refusal("AWS", 400, "ExpiredToken", "The provided token has expired."),
+]
+FULL = [
+    Refusal("Ceph", 403, "QuotaExceeded", "Ceph says no more"),
+    Refusal("B2", 403, "AccessDenied", "Cannot upload files, storage cap exceeded. See the Caps page"),
 ]
 DENIED = Refusal("AWS", 403, "AccessDenied", "User is not authorized to perform: s3:ListBucket")
 TEMPORARY = [
     Refusal("AWS", 503, "SlowDown", "Please reduce your request rate."),
     Refusal("B2", 500, "InternalError", "An internal error occurred"),
+    Refusal("AWS", 400, "RequestTimeout", "Your socket connection to the server was not read from or written to"),
+    Refusal("AWS", 400, "BadDigest", "The SHA256 you specified did not match the calculated checksum."),
+    Refusal("MinIO", 507, "XMinioStorageFull", "Storage backend has reached its minimum free drive threshold."),
+    Refusal("R2", 522, "Cloudflare", "Connection timed out"),
 ]
 
 
@@ -81,8 +91,18 @@ def test_a_refused_key_is_told_in_the_servers_words(refusal: Refusal) -> None:
 
 @named(TEMPORARY)
 def test_a_failing_server_is_unreachable_with_its_words(refusal: Refusal) -> None:
-    with mirror(refusal.answer) as url, pytest.raises(UnreachableError, match=refusal.message):
-        bucket_at(url).get(KEY)
+    with mirror(refusal.answer) as url:
+        with pytest.raises(UnreachableError, match=refusal.message):
+            bucket_at(url).get(KEY)
+        with pytest.raises(UnreachableError, match=refusal.message[:20]):
+            upload(ticket(url), DATA, NEAR)
+
+
+@named(FULL)
+def test_a_full_bucket_is_no_wrong_key(refusal: Refusal) -> None:
+    with mirror(refusal.answer) as url, pytest.raises(MusterError, match=r"refuses to store .*; make room") as caught:
+        bucket_at(url).put(KEY, DATA)
+    assert not isinstance(caught.value, (ConfigError, UnreachableError))
 
 
 def test_without_the_right_to_list_403_is_a_missing_object(caplog: pytest.LogCaptureFixture) -> None:

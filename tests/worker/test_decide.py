@@ -7,9 +7,9 @@ import pytest
 from chain.indexer.records import Account, Pool, Step, Submission, Terms
 from chain.indexer.state import State
 from protocol.accounts import Account as Key
-from protocol.api.work import MOST_HANDED_IN, ReceiptSigner
+from protocol.api.work import MOST_HANDED_IN, MOST_LEASES, ReceiptSigner
 from protocol.identity import PoolId
-from worker.decide import Decision, Do, relay_patience
+from worker.decide import Decision, Do, Load, has_room, relay_patience
 from worker.decide import decide as decided
 from worker.journal import JournalEntry
 
@@ -42,6 +42,10 @@ def decide(
     return decided(state, pool, node, entries, seeds, {entry.stem for entry in handed_in}, now)
 
 
+def makes(decision: Decision, counter: int = 4) -> bool:
+    return (decision.do, decision.counter) == (Do.WAIT, counter)
+
+
 def later(steps: int) -> State:
     """The chain with so many policy steps."""
     state = chain()
@@ -51,7 +55,7 @@ def later(steps: int) -> State:
 
 def test_makes_the_file_that_is_due() -> None:
     decision = decide(chain(), 1, NODE, [], SEEDS)
-    assert (decision.do, decision.counter, decision.steps) == (Do.MAKE, 4, (0, 1, 2))
+    assert (decision.do, decision.counter, decision.steps) == (Do.WAIT, 4, (0, 1, 2))
 
 
 @pytest.mark.parametrize("older", [file(3, 2, SEEDS[2]), file(3, 1, SEEDS[1])])
@@ -62,15 +66,15 @@ def test_killed_after_the_file_was_made_or_its_submission_dropped_resumes_it(old
 
 
 def test_killed_after_the_transaction_makes_the_next() -> None:
-    assert decide(chain(counter=5), 1, NODE, [file(4, 2, SEEDS[2])], SEEDS).do is Do.MAKE
+    assert makes(decide(chain(counter=5), 1, NODE, [file(4, 2, SEEDS[2])], SEEDS), 5)
 
 
 def test_a_file_of_another_seed_or_of_a_step_too_old_is_made_anew() -> None:
     """A reorganisation changed the seed."""
-    assert decide(chain(), 1, NODE, [file(4, 2, b"\x09" * 32)], SEEDS).do is Do.MAKE
+    assert makes(decide(chain(), 1, NODE, [file(4, 2, b"\x09" * 32)], SEEDS))
     seeds = SEEDS | {3: b"\x03" * 32, 4: b"\x04" * 32}
     decision = decide(later(5), 1, NODE, [file(4, 1, SEEDS[1])], seeds)
-    assert (decision.do, decision.steps) == (Do.MAKE, (2, 3, 4))
+    assert (makes(decision), decision.steps) == (True, (2, 3, 4))
 
 
 @pytest.mark.parametrize(
@@ -135,12 +139,16 @@ def test_a_file_with_a_receipt_is_handed_in_though_its_step_has_passed() -> None
 @pytest.mark.parametrize("step_seed", [b"\x09" * 32, b"\x02" * 31 + b"\x03"])
 def test_a_receipt_does_not_make_another_seeds_file_fit(step_seed: bytes) -> None:
     """After a reorganisation it would be refused as another assignment, and its node slashed."""
-    assert decide(chain(), 1, NODE, [promised(2, step_seed)], SEEDS).do is Do.MAKE
+    assert makes(decide(chain(), 1, NODE, [promised(2, step_seed)], SEEDS))
+
+
+def test_no_receipt_makes_a_file_fit_a_step_whose_seed_is_unconfirmed_since_a_reorganisation() -> None:
+    assert decide(chain(), 1, NODE, [promised()], {0: SEEDS[0], 1: SEEDS[1]}).do is Do.MAKE
 
 
 def test_where_a_receipt_does_not_help() -> None:
     """Of a step before the node joined again, of an ejected node, and of a pool that is not there."""
-    assert decide(chain(joined_step=2), 1, NODE, [promised(1, SEEDS[1])], SEEDS).do is Do.MAKE
+    assert makes(decide(chain(joined_step=2), 1, NODE, [promised(1, SEEDS[1])], SEEDS))
     assert decide(chain(ejected=True), 1, NODE, [promised()], SEEDS).do is Do.STOP
     assert decide(State(), 1, NODE, [], SEEDS).do is Do.WAIT
 
@@ -156,7 +164,7 @@ def test_the_next_files_are_made_while_the_first_wait_to_be_relayed() -> None:
         decision = decide(chain(), 1, NODE, list(files), SEEDS, files[:count])
         assert (decision.do, decision.entry) == (Do.HAND_IN, files[count])
         decision = decide(chain(), 1, NODE, list(files[:count]), SEEDS, files[:count])
-        assert (decision.do, decision.counter) == (Do.MAKE, 4 + count)
+        assert makes(decision, 4 + count)
     decision = decide(chain(), 1, NODE, list(files), SEEDS, files)
     assert (decision.do, decision.entry) == (Do.WAIT, files[0])
     assert decision.reason.startswith("4 files wait for the service to relay them, the first is file 4")
@@ -166,7 +174,7 @@ def test_a_file_that_waits_and_no_longer_fits_is_made_again_and_what_follows_it_
     """A reorganisation changed its seed, or its step has passed."""
     gone, kept = replace(promised_at(4), step_seed=b"\x09" * 32), promised_at(5)
     decision = decide(chain(), 1, NODE, [gone, kept], SEEDS, (gone, kept))
-    assert (decision.do, decision.counter) == (Do.MAKE, 4)
+    assert (decision.do, decision.entry, decision.counter) == (Do.WAIT, None, 4)
     again = replace(promised_at(4), sha256=b"\x44" * 32)
     assert decide(chain(), 1, NODE, [gone, kept, again], SEEDS, (gone, kept)).entry == again
 
@@ -178,10 +186,10 @@ def test_what_the_service_does_not_relay_in_time_is_submitted(window: int, patie
     pool.terms = replace(pool.terms, receiptWindow=window)
     assert relay_patience(pool.terms) == patience
     mine, due = promised_at(4, time=1000), 1000 + patience
-    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due - 1).do is Do.MAKE
+    assert makes(decide(state, 1, NODE, [mine], SEEDS, (mine,), due - 1), 5)
     decision = decide(state, 1, NODE, [mine], SEEDS, (mine,), due)
     assert (decision.do, decision.entry) == (Do.SUBMIT, mine)
-    assert decide(state, 1, NODE, [replace(mine, overdue=True)], SEEDS, (mine,), due).do is Do.MAKE
+    assert makes(decide(state, 1, NODE, [replace(mine, overdue=True)], SEEDS, (mine,), due), 5)
     pool.status = "paused"
     assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due - 1).do is Do.WAIT
     assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due).do is Do.SUBMIT
@@ -193,7 +201,7 @@ def test_the_service_has_its_time_from_when_the_file_before_landed() -> None:
     state.accounts[1, NODE].sequences.append(48)
     state.submissions[1, 48] = Submission(1, 48, NODE, 2, 3, 1, 8, bytes(32), bytes(32), 9, 1500, "")
     mine = promised_at(4, time=1000)
-    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), 1519).do is Do.MAKE
+    assert makes(decide(state, 1, NODE, [mine], SEEDS, (mine,), 1519), 5)
     assert decide(state, 1, NODE, [mine], SEEDS, (mine,), 1520).do is Do.SUBMIT
 
 
@@ -204,3 +212,31 @@ def test_a_worker_started_again_submits_what_the_service_left_out_though_it_cann
     assert decide(state, 1, NODE, [mine], SEEDS, (), 1019).do is Do.HAND_IN
     decision = decide(state, 1, NODE, [mine], SEEDS, (), 1020)
     assert (decision.do, decision.entry) == (Do.SUBMIT, mine)
+
+
+def test_the_next_files_are_made_while_others_are_under_way_and_handed_in_in_order() -> None:
+    state, done = chain(), file(6, 2, SEEDS[2])
+    decision = decided(state, 1, NODE, [done], SEEDS, (), 0, making={4, 5})
+    assert (decision.do, decision.entry, decision.counter) == (Do.WAIT, None, 7), "file 6 waits for 4 and 5"
+    first = file(4, 2, SEEDS[2])
+    decision = decided(state, 1, NODE, [first, done], SEEDS, (), 0, making={5})
+    assert (decision.do, decision.entry, decision.counter) == (Do.HAND_IN, first, 7)
+
+
+@pytest.mark.parametrize(
+    ("load", "seconds", "room"),
+    [
+        (Load(0, 64, 0), 600.0, True),
+        (Load(1, 64, 16), 600.0, False),  # how fast it is, nobody knows yet
+        (Load(1, 64, 16, rate=100.0, tokens=500.0), 600.0, True),
+        (Load(1, 64, 16, rate=100.0, tokens=2000.0), 600.0, False),  # 32 rows take 640 s
+        (Load(4, 64, 79, rate=1000.0, tokens=500.0), 600.0, True),
+        (Load(5, 64, 80, rate=1000.0, tokens=500.0), 600.0, False),
+        (Load(MOST_LEASES, 640, 100, rate=1e6, tokens=500.0), 600.0, False),
+        (Load(1, 0, 0), 600.0, False),  # an engine that computes one file at a time
+    ],
+)
+def test_files_are_taken_until_the_batch_is_full_and_no_more_than_can_be_finished(
+    load: Load, seconds: float, room: bool
+) -> None:
+    assert has_room(load, 16, seconds) is room

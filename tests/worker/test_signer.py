@@ -279,6 +279,17 @@ def test_questions_and_signatures_are_limited(tmp_path: Path, monkeypatch: pytes
             sign_request(made.remote, SCOPE, "POST", "/one/v1/leases", b"{}", time.time())
 
 
+def test_transactions_are_limited_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signer, "_TRANSACTIONS_A_MINUTE", 2)
+    made = Signing(tmp_path, Account.create(), configured(tmp_path), Suite())
+    with made.server:
+        for nonce in range(2):
+            made.remote.sign_transaction(transaction(to=made.key.address, nonce=nonce))
+        with pytest.raises(SignatureRefused, match="more than 2 a minute"):
+            made.remote.sign_transaction(transaction(to=made.key.address, nonce=2))
+        sign_request(made.remote, SCOPE, "POST", "/one/v1/leases", b"{}", time.time())
+
+
 @pytest.fixture
 def game(deployed: Deployed, tmp_path: Path) -> Game:
     return begin(deployed, tmp_path)

@@ -47,7 +47,7 @@ class ScriptedService:
             return NoLease(wait=0.1, reason="enough")
         if self.answers:
             return self.answers.pop()
-        return WorkLease(lease="0" * 32, step=0, counter=counter, expires=2e9)
+        return WorkLease(lease="0" * 32, step=0, counter=counter, expires=2e9, longest=600.0)
 
     def upload_rollouts(self, data: bytes) -> None:
         self.before()
@@ -99,7 +99,7 @@ class WorkerWorld:
         collaborators = self.collaborators(service, pool)
         collaborators.ahead.start()
         seconds = {"heartbeat_seconds": 0.05, "poll_seconds": 0.01}
-        config: Any = SimpleNamespace(pool=self.game.pool, name="", **seconds)
+        config: Any = SimpleNamespace(pool=self.game.pool, name="", home=self.folder, **seconds)
         worker = Worker(config, collaborators)
         service.worker, service.world, node, given = worker, self, collaborators.node, dict[bytes, UploadReceipt]()
 

@@ -82,7 +82,7 @@ def run_filter(
                 attempts.append(Attempt(tried.candidate(candidate), targets[sample % len(targets)], (k0, k1, k2)))
             scores = (score for score, _ in score_attempts(engine, environment, attempts, batch))
             solved += [sum(score.task_reward >= 1 for score in islice(scores, plan.samples)) for _ in part]
-            stream.writelines(_line({"candidate": one, "solved": solved[one]}) for one in part)
+            stream.writelines(_line({"candidate": candidate, "solved": solved[candidate]}) for candidate in part)
             stream.flush()
             progress(f"{len(solved)} of {plan.candidates} problems tried, {sum(map(plan.keeps, solved))} kept")
     return _report(plan, solved[: plan.candidates], model, head)

@@ -54,23 +54,23 @@ class Context:
     def whole(self, answers: Tensor, own: Tensor, count: int) -> Tensor:
         """Return the answers [count, 2] for all of a row's output tokens from this rank's, [n, 2]. The gradient reaches
         this rank's alone: summed over the group it is that of the row, whatever the loss makes of the tokens."""
-        found = answers.new_zeros(count, 2)
-        found[own] = answers.detach()
-        dist.all_reduce(found, group=self.group)
-        return found.index_put((own,), answers)
+        shared = answers.new_zeros(count, 2)
+        shared[own] = answers.detach()
+        dist.all_reduce(shared, group=self.group)
+        return shared.index_put((own,), answers)
 
     def by_heads(self, *parts: Tensor) -> list[Tensor]:
         """Exchange [l, heads, D] each, some tokens of all heads, for [L, heads / size, D], all tokens of some heads."""
         parts = tuple(self._enough(part) for part in parts)
         flat = [part.reshape(len(part), self.size, -1) for part in parts]
-        found = self._exchange(torch.cat(flat, dim=2).transpose(0, 1)).flatten(0, 1)
-        split = torch.split(found, [part.shape[2] for part in flat], dim=1)
+        received = self._exchange(torch.cat(flat, dim=2).transpose(0, 1)).flatten(0, 1)
+        split = torch.split(received, [part.shape[2] for part in flat], dim=1)
         return [some.reshape(len(some), -1, part.shape[2]) for some, part in zip(split, parts, strict=True)]
 
     def by_tokens(self, some: Tensor) -> Tensor:
         """Exchange [L, heads / size, D] for [l, heads, D]."""
-        found = self._exchange(some.reshape(self.size, -1, some.shape[1] * some.shape[2]))
-        return found.transpose(0, 1).reshape(found.shape[1], -1, some.shape[2])
+        received = self._exchange(some.reshape(self.size, -1, some.shape[1] * some.shape[2]))
+        return received.transpose(0, 1).reshape(received.shape[1], -1, some.shape[2])
 
     def _enough(self, part: Tensor) -> Tensor:
         """Heads of keys and values, repeated where there are fewer than ranks."""
@@ -78,8 +78,8 @@ class Context:
 
     def _exchange(self, parts: Tensor) -> Tensor:
         """[size, …], one for each rank, for one from each rank."""
-        made: Tensor = all_to_all_single_autograd(parts.contiguous(), None, None, self.group)
-        return made
+        exchanged: Tensor = all_to_all_single_autograd(parts.contiguous(), None, None, self.group)
+        return exchanged
 
     def check(self, model: Any, packs: bool) -> None:
         """Raise ConfigError unless a model's attention can be divided among the ranks."""

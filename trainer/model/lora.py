@@ -37,14 +37,14 @@ def install_lora(model: Any, config: LoraConfig) -> None:
     ConfigError if it has none, as where a mixture of experts keeps all of them in one tensor."""
     model.requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
-    found = 0
+    wrapped = 0
     for block in model_blocks(model):
         for parent in list(block.modules()):
             for name, child in list(parent.named_children()):
                 if type(child) is nn.Linear:
                     setattr(parent, name, LoraLinear(child, config, generator))
-                    found += 1
-    if not found:
+                    wrapped += 1
+    if not wrapped:
         raise ConfigError("the model has no projections that `train.lora` could be added to", "train it without")
 
 

@@ -80,7 +80,7 @@ def to_open(state: State, pool: int, decoy: str, now: int, margin: int = 2) -> l
 
 def unsettled(state: State, pool: int, decoy: str) -> bool:
     """Return whether a file of the decoy still waits for votes, its opening or its conclusion."""
-    concluded = {place for place, canary in state.canaries.items() if canary.concluded}
+    concluded = {position for position, canary in state.canaries.items() if canary.concluded}
     files = state.submissions_of(pool, decoy)
     return any(not sub.finalized and (pool, sub.sequence) not in concluded for sub in files)
 

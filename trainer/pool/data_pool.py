@@ -95,7 +95,7 @@ class DataBuyer:
 
     def _publish(self, pool: Pool) -> None:
         """Publish the model's weights as the pool's next policy step, a folder of hard links to those of step 0."""
-        manifests, step = [one.manifest for one in pool.steps], len(pool.steps)
+        manifests, step = [published.manifest for published in pool.steps], len(pool.steps)
         self._phase = f"publishing step {step}"
         first, folder = self.publisher.folder(0), self.publisher.folder(step)
         if not first.is_dir():

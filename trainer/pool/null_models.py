@@ -78,7 +78,7 @@ class NullModelLearner:
             argv = [sys.executable, "-P", "-m", "calibration.step", "--pool-config", str(pool), "--out", str(learned)]
             argv += ["--weights", str(self._publisher.folder(step)), "--step", str(step), "--threads", str(threads)]
             argv += ["--files", str(config.files), "--audit-rate", str(chain.terms.auditRate)]
-            argv += [word for one in engines for word in ("--engine", one)]
-            argv += [word for one in config.batches for word in ("--batch", str(one))]
+            argv += [word for engine in engines for word in ("--engine", engine)]
+            argv += [word for batch in config.batches for word in ("--batch", str(batch))]
             argv += ["--parent", str(os.getpid())]
             run_child("learning null models", argv, Path(name), self.stopping, config.seconds, threads)

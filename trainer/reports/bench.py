@@ -77,7 +77,7 @@ def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int =
             output = _tokens(dice, vocabulary, min(work.max_new_tokens, max(1, length)))
             group.append(TrainRollout(prompt, output, float(number % 2), logprobs=(-1.0,) * len(output)))
         groups.append(tuple(group))
-        total += sum(one.length for one in group)
+        total += sum(sample.length for sample in group)
     return groups
 
 
@@ -113,7 +113,7 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
         peaks.append(peak_bytes(device))
     per_token = max(0.0, (peaks[1] - peaks[0]) / (row_tokens - row_tokens // 2))
     groups = synthetic_groups(work, vocabulary, rows * row_tokens * world)
-    lengths = [one.length for group in groups for one in group]
+    lengths = [sample.length for group in groups for sample in group]
     reset_peak(device)
     seconds = []
     for number in range(steps + 1):

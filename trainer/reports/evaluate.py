@@ -60,13 +60,17 @@ def score_attempts(
     sampling = Sampling(temperature or work.temperature, environment.eos_ids)
     for start in range(0, len(attempts), size):
         part = attempts[start : start + size]
-        prompts = [environment.prompt(one.problem_seed, one.target_length) for one in part]
+        prompts = [environment.prompt(question.problem_seed, question.target_length) for question in part]
         tasks = [
-            RolloutTask(one.problem_seed, prompt, one.noise_key) for one, prompt in zip(part, prompts, strict=True)
+            RolloutTask(question.problem_seed, prompt, question.noise_key)
+            for question, prompt in zip(part, prompts, strict=True)
         ]
         completions = converse(engine, environment, tasks, sampling, work.max_new_tokens)
-        for one, completion in zip(part, completions, strict=True):
-            yield environment.score(one.problem_seed, one.target_length, completion.tokens), len(completion.tokens)
+        for question, completion in zip(part, completions, strict=True):
+            yield (
+                environment.score(question.problem_seed, question.target_length, completion.tokens),
+                len(completion.tokens),
+            )
 
 
 def average(rewards: Sequence[Sequence[float]]) -> float:
@@ -236,14 +240,14 @@ class Evaluations:
                     log.error("the evaluation of step %d failed", candidate.step, exc_info=error)
                 failure = printable(f"it failed: {error}", 190) if error else ""
                 done.append(self._evaluation(candidate, [] if error else future.result(), failure))
-        return [sign_evaluation(self._account, self._pool_id, one) for one in done]
+        return [sign_evaluation(self._account, self._pool_id, evaluation) for evaluation in done]
 
     def _evaluation(self, candidate: Candidate, results: Sequence[SetResult] = (), skipped: str = "") -> Evaluation:
         step, manifest, config_hash = candidate.step, candidate.manifest.hex(), self._pool.digest.hex()
         if skipped:
             log.warning("the evaluation of step %d is skipped: %s", step, skipped)
-        for one in results:
-            log.info("held-out set %s at step %d: %.3f ± %.3f", one.name, step, one.average, one.error)
+        for result in results:
+            log.info("held-out set %s at step %d: %.3f ± %.3f", result.name, step, result.average, result.error)
         now = round(time.time(), 3)
         return Evaluation(
             step=step, manifest=manifest, config_hash=config_hash, time=now, results=list(results), skipped=skipped

@@ -59,11 +59,11 @@ def fingerprints(rollout: Rollout, inserted: Inserted = ()) -> Iterator[tuple[by
             return
         # The row that makes token t has read what stands before it, so the chunk's last token is not in the proof.
         read = []
-        for place in range(start, end):
-            if place in replies:
-                read.append(_REPLY + _words(replies[place]))
-            if place < end - 1:
-                read.append(_word(rollout.output_tokens[place]))
+        for position in range(start, end):
+            if position in replies:
+                read.append(_REPLY + _words(replies[position]))
+            if position < end - 1:
+                read.append(_word(rollout.output_tokens[position]))
         running.update(b"".join(read))
         surprisal -= math.fsum(rollout.logprobs[start : end - 1])
         yield proof, running.digest(), surprisal

@@ -115,20 +115,17 @@ def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:
 
 def file_figures(context: CheckContext) -> FileFigures:
     """Return the figures of the rows that the audit drew, by problem; those of coherence by block."""
-    problems: dict[int, list[RowMeasurements]] = {}
+    problems: list[list[RowMeasurements]] = [[] for _ in range(context.config.work.problems_per_file)]
     drawn = set(context.drawn)
     for measured in context.measured:
         if measured.row in drawn:
-            slot = context.rollouts[measured.row].slot
-            problems.setdefault(slot, []).append(measured)
-    sums = [_problem_sums(context, rows) for _, rows in sorted(problems.items())]
-    drifts = {slot: _drift(rows) for slot, rows in problems.items()}
-    return {name: [one[name] for one in sums] for name in sums[0]} | {"coherence": blocks_of(drifts)}
+            problems[context.rollouts[measured.row].slot].append(measured)
+    sums = [_problem_sums(context, rows) for rows in problems]
+    return {name: [one[name] for one in sums] for name in sums[0]} | {"coherence": blocks_of([*map(_drift, problems)])}
 
 
 def _drift(rows: Sequence[RowMeasurements]) -> Drift:
-    sums, counts = (np.sum(parts, axis=0) for parts in zip(*(row.drift for row in rows), strict=True))
-    return Drift(sums, counts)
+    return Drift(*(np.sum(parts, axis=0) for parts in zip(Drift.none(), *(row.drift for row in rows), strict=True)))
 
 
 def _problem_sums(context: CheckContext, rows: Sequence[RowMeasurements]) -> dict[str, Sum]:

@@ -92,7 +92,9 @@ class OtherEngines:
     """Engines besides the one that judges everything. Each is started when a file first needs it, and kept."""
 
     def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
-        self._configs = {arithmetic_label(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
+        self._configs = {
+            arithmetic_label(config.name, config.dtype, arithmetic_of(config.device)): config for config in configs
+        }
         self._started: dict[str, LoadedEngine] = {}
 
     def of(self, key: str) -> "LoadedEngine | None":
@@ -208,8 +210,8 @@ class FileJudge:
     def to_vote(self, verdict: Verdict) -> Verdict:
         """Return what a seat votes that will have to show the bytes: `unavailable` if it would accept and cannot retain
         them, or whoever fills its disk has it fined."""
-        place, sha256 = (verdict.pool, verdict.sequence), bytes.fromhex(verdict.sha256)
-        if not verdict.code.is_accept or self._files is None or self._files.has(place, sha256):
+        submission, sha256 = (verdict.pool, verdict.sequence), bytes.fromhex(verdict.sha256)
+        if not verdict.code.is_accept or self._files is None or self._files.has(submission, sha256):
             return verdict
         note = f"was {verdict.code.label}, but there is no room to keep its bytes"
         finding = Finding("keep", Code.UNAVAILABLE, {}, note)
@@ -264,14 +266,14 @@ class FileJudge:
         null_models = self._step_null_models(self._weights(facts.work))
         if null_models is None or null_models.pair(named, named) is None:
             return self._engine
-        found = self._engine.others.of(named)
-        if found is None or facts.work.manifest in found.refused:
+        engine = self._engine.others.of(named)
+        if engine is None or facts.work.manifest in engine.refused:
             log.warning(
                 "file %d was made with %s, which is not installed here or cannot start: judged with %s",
                 facts.sequence, named, self._engine.key,
             )  # fmt: skip
             return self._engine
-        return found
+        return engine
 
     def _judged(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> tuple[LoadedEngine, Verdict]:
         """Return the verdict and the engine that it is by: ours if another one fails, for want of memory maybe."""

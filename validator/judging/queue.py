@@ -204,7 +204,7 @@ class JudgeQueue:
                 if not final:
                     raise MissingFileError(f"no source has file {sequence}", "it may appear later")
                 why = f"file {sequence} cannot be had, and without it the others decide nothing"
-                request.found = {place: task.judge.unjudged(facts, why) for place, facts in enumerate(task.facts)}
+                request.found = {position: task.judge.unjudged(facts, why) for position, facts in enumerate(task.facts)}
                 return True
             request.there.add(at)
             if request.large and self._smaller_waits():
@@ -241,11 +241,12 @@ class JudgeQueue:
         now = time.monotonic()
         with self._changed:
             return any(
-                not (one.large or one.future.done()) and one.not_before <= now for one in self._requests.values()
+                not (request.large or request.future.done()) and request.not_before <= now
+                for request in self._requests.values()
             )
 
-    def _lane_verdict(self, task: JudgeTask, found: dict[int, Verdict]) -> LaneVerdict:
-        verdicts = tuple(found[at] for at in range(len(task.facts)))
+    def _lane_verdict(self, task: JudgeTask, by_position: dict[int, Verdict]) -> LaneVerdict:
+        verdicts = tuple(by_position[at] for at in range(len(task.facts)))
         if task.to_show:
             verdicts = tuple(map(task.judge.to_vote, verdicts))
         for verdict in verdicts:

@@ -66,7 +66,7 @@ class Sources:
             return None
 
         begun = {url: PartialDownload(url) for url in announced}
-        asked = [_in_background(partial(ask, *one)) for one in begun.items()]
+        asked = [_in_background(partial(ask, *request)) for request in begun.items()]
         asked += [own] if own is not None else []
         for answer in asked:
             answer.add_done_callback(lambda done: answers.put(_bytes_of(done)))
@@ -78,8 +78,8 @@ class Sources:
         except queue.Empty:
             pass
         finally:
-            for one in begun.values():
-                one.abandon()
+            for request in begun.values():
+                request.abandon()
         return None
 
 

@@ -16,6 +16,7 @@ abstract contract Coalition is Contest {
         _restore(decoy || plan.canary != 0);
         (int256 ours, int256 theirs) = _wealth();
         firstTrial = juries.trialCount();
+        (looks, theirLooks) = (0, 0);
         _submitAll(decoy);
         _judge(0);
         if (court.roundOf(pool, lane, 1).time != 0) _judge(1);
@@ -25,8 +26,11 @@ abstract contract Coalition is Contest {
         _settleUp();
         (int256 oursNow, int256 theirsNow) = _wealth();
         (int256 honest, int256 theirHonest) = _honestPlay(decoy);
-        gain = oursNow - ours - honest + _saved() - _unverified();
-        harm = theirHonest - (theirsNow - theirs);
+        (int256 checks, int256 theirChecks) = _honestChecks();
+        gain = oursNow - ours - honest + _spared() - _unverified();
+        // an owner who spares its seats a check has not got the verdict either
+        if (!plan.owner) gain += (checks - looks) * int256(rules.check);
+        harm = theirHonest - (theirsNow - theirs) + (theirLooks - theirChecks) * int256(rules.check);
     }
 
     // Money
@@ -64,7 +68,7 @@ abstract contract Coalition is Contest {
     function _honestPlay(bool decoy) private view returns (int256 ours, int256 theirs) {
         uint256 pay = plan.units * rules.rate;
         // an owner who lacks its own node's bytes would not have had them judged
-        uint256 fees = rules.fee * (plan.owner && plan.held ? plan.others : count);
+        uint256 fees = rules.fee * (plan.owner && plan.served == SERVES_NOBODY ? plan.others : count);
         uint256 members = _count(court.roundOf(pool, lane, 0).seats);
         uint256 paid = count - (decoy ? 1 : 0);
         int256 cost = int256(paid * pay + fees * rules.committee);
@@ -77,19 +81,22 @@ abstract contract Coalition is Contest {
     /// @dev What a committee's fees buy is a verdict: an owner who saved them has not got one.
     function _unverified() private view returns (int256) {
         uint256 missing;
-        for (uint256 i = plan.held ? plan.files : 0; plan.owner && i < count; ++i) {
+        for (uint256 i = plan.served == SERVES_NOBODY ? plan.files : 0; plan.owner && i < count; ++i) {
             if (Codes.kind(_code(lane * 16 + i)) != Codes.KIND_ACCEPT) ++missing;
         }
         return int256(missing * rules.committee * rules.fee);
     }
 
-    /// @dev Work costs its whole pay and a check of others' work its whole fee: the most that not doing them can save.
-    /// Neither spares a coalition with the owner anything: it is the one who lacks the work or the verdict then.
-    function _saved() private view returns (int256) {
-        uint256 pay = plan.units * rules.rate;
-        uint256 saved = plan.owner ? 0 : plan.files * pay * plan.forged / plan.rows;
-        bool lazy = !plan.owner && plan.when == ALWAYS && plan.ownVote != TRUTH && plan.otherVote != TRUTH;
-        if (lazy) saved += _count(court.roundOf(pool, lane, 0).seats) * plan.others * rules.fee;
-        return int256(saved);
+    /// @dev Work costs its whole pay, the most that not doing it can spare. A coalition with the owner spares nothing: it
+    /// is the one who lacks the work then.
+    function _spared() private view returns (int256) {
+        return plan.owner ? int256(0) : int256(plan.files * plan.units * rules.rate * plan.forged / plan.rows);
+    }
+
+    /// @dev How many files each side's members of one committee would have checked; the coalition knows its own.
+    function _honestChecks() private view returns (int256 ours, int256 theirs) {
+        uint256 members = _count(court.roundOf(pool, lane, 0).seats);
+        ours = int256(members * plan.others);
+        theirs = int256((rules.committee - members) * (plan.served == SERVES_NOBODY ? plan.others : count));
     }
 }

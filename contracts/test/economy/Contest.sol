@@ -83,7 +83,9 @@ abstract contract Contest is Lane {
         if (!Codes.isPaid(code) || _truth(i) == Codes.ACCEPT) return address(0);
         if (plan.dispute == DISPUTES_OWN) return coalition;
         bool owners = Codes.kind(code) == Codes.KIND_UNAVAILABLE && !plan.owner;
-        return watched || owners ? everybody : address(0);
+        // nobody disputes what it cannot see
+        bool sees = watched && kinds[i] == Kind.Own;
+        return sees || owners ? everybody : address(0);
     }
 
     /// @return code Its outcome. @return open Whether it can be disputed.
@@ -121,7 +123,7 @@ abstract contract Contest is Lane {
         uint256 rank; // among the coalition's jurors
         for (uint256 j = 0; j < jurors.length; ++j) {
             bool mine = _ours(jurors[j]);
-            votes[j] = mine ? _strategic(i, ready, plan.ownJury, plan.otherJury, rank) : _truth(i);
+            votes[j] = mine ? _strategic(i, ready, plan.ownJury, plan.otherJury, rank) : _honest(i, false);
             if (mine) ++rank;
             if (votes[j] == 0) {
                 absent = true;
@@ -133,7 +135,7 @@ abstract contract Contest is Lane {
         }
         if (absent) _wait(defaultTerms().juryCommitWindow);
         for (uint256 j = 0; j < jurors.length; ++j) {
-            if (votes[j] == 0) continue;
+            if (votes[j] == 0 || votes[j] == COPY) continue;
             vm.prank(voters[j]);
             juries.reveal(trial, j, votes[j], 0, "salt");
         }

@@ -17,7 +17,11 @@ struct Rules {
     uint256 appealJury;
     uint256 auditRate;
     uint256 challengeWindow;
+    uint256 commitWindow;
+    uint256 revealWindow;
     uint256 maxUnits;
+    /// What a check of one file of the plan's size costs a seat.
+    uint256 check;
 }
 
 /// @notice One point of the coalition's choices; benchmarks/economy.py draws and explains them.
@@ -31,7 +35,7 @@ struct Strategy {
     uint256 units;
     bool owner;
     uint256 forged;
-    bool held;
+    uint256 served;
     uint256 ownVote;
     uint256 otherVote;
     uint256 when;
@@ -41,6 +45,8 @@ struct Strategy {
     bool appeal;
     uint256 canary;
     uint256 service;
+    bool halt;
+    bool carried;
 }
 
 /// @notice A network with one coalition in it, and everybody else: who owns what, and lanes from an equal start.
@@ -116,7 +122,7 @@ abstract contract Market is Planting {
         t.auditRate = uint24(rules.auditRate);
         t.challengeWindow = uint32(rules.challengeWindow);
         if (t.drawBlocks > 3 * seats.epochBlocks()) t.drawBlocks = uint16(3 * seats.epochBlocks());
-        t.commitWindow = t.revealWindow = uint32(60 + 16 * params.minWindow());
+        (t.commitWindow, t.revealWindow) = (uint32(rules.commitWindow), uint32(rules.revealWindow));
     }
 
     function _openSeat(bool ours) private {
@@ -150,13 +156,15 @@ abstract contract Market is Planting {
         }
     }
 
-    /// @dev Full bonds and stakes again, out of their owners' pockets, and a new step.
+    /// @dev Full stakes again, and bonds unless the coalition carries its own on until a seat is evicted, out of their
+    /// owners' pockets, and a new step.
     function _restore(bool plant) internal {
         bool opened;
         for (uint256 i = 0; i < _touched.length; ++i) {
             uint256 seat = _touched[i];
             bool ours = _ours(seat);
             if (seats.seatOf(seat).activeFrom != 0) {
+                if (ours && plan.carried) continue;
                 vm.prank(ours ? coalition : everybody);
                 seats.topUp(seat);
             } else if (!_replaced[seat]) {

@@ -315,7 +315,7 @@ const joinPage = {
         card("As a node", {}, commands([["Install, in a checkout of muster", "make setup"],
           ["Make two keys, and check this computer", `muster init operator --pool ${url} && muster node check`],
           ["Make one file and have it judged, without risk", "muster node dry-run"],
-          ["See the terms and start; add --sponsor if the pool lends stakes", `muster node up --pool ${url}`],
+          ["See the terms and start; a pool that lends stakes needs nothing of yours", `muster node up --pool ${url}`],
           ["Later", "muster node status"]])),
         card("As a validator", {}, commands([["Make the keys", `muster init validator --pool ${url}`],
           ["Bond a seat and judge", `muster validator up --pool ${url}`],

@@ -28,6 +28,7 @@ from tests.cli.pool_files import StubService, create_pool, write_pool_files
 
 CONFIG = pool_config(7, 30)
 TERMS = pool_terms(CONFIG)
+PAID = replace(TERMS, fee=TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +154,23 @@ def test_a_curriculum_by_which_nothing_would_rest_is_named() -> None:
 
 def test_a_pool_without_evidence_is_warned_of() -> None:
     changes = {"evidence": EvidenceConfig(engines=("a",)), "scoring_versions": {"numpy": "1"}}
-    assert warnings(CONFIG.model_copy(update=changes)) == []
-    unnamed, none = warnings(CONFIG)
+    assert warnings(CONFIG.model_copy(update=changes), PAID) == []
+    unnamed, none = warnings(CONFIG, PAID)
     assert "names no `scoring_versions`" in unnamed.what
     assert none.what.startswith("the pool's configuration has no `evidence`, so cheats too small")
+
+
+def test_a_fee_that_does_not_pay_for_a_check_is_warned_of() -> None:
+    """At base-sepolia's terms a file of 128 rows of 512 tokens pays its seats a third more than checking it costs."""
+    base = load_terms(Path("base-sepolia"), CONFIG.digest, 65_536)
+    work = CONFIG.work.model_copy(update={"max_new_tokens": 512})
+    largest = CONFIG.model_copy(update={"work": work, "scoring_versions": {"numpy": "1"}})
+    assert costs(largest, base, 0)["check"] == 164_736_000
+    short, *others = warnings(largest, replace(base, fee=219_647_999))
+    assert short.what.startswith("checking a full file can cost a seat 0.164736 tokens and earns 0.219647999")
+    assert short.hint == "raise `fee` to 0.219648, lower `audit_rate`, or make files smaller"
+    for enough in (base, replace(base, fee=219_648_000)):
+        assert list(map(str, warnings(largest, enough))) == list(map(str, others))
 
 
 def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:

@@ -49,7 +49,13 @@ class Lender:
 
 @pytest.fixture
 def lender(
-    home: Path, pool: int, suite: Suite, shared_suite: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path,
+    pool: int,
+    suite: Suite,
+    shared_suite: Deployed,
+    service: StubService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Lender:
     key = shared_suite.chain.account()
     suite.court.set_service(pool, key.address).send()
@@ -60,11 +66,13 @@ def lender(
     made = Lender(suite, view, Sponsor(Database(default_url(tmp_path)), view, shared_suite.suite(key), 1, 1))
     monkeypatch.setattr("cli.run.up.OrchestratorClient", made.client)
     monkeypatch.setattr("cli.run.up._FUNDS_SECONDS", 0.0)
+    assert service.access is not None
+    service.access = service.access.model_copy(update={"lends": True})
     return made
 
 
 def test_a_sponsored_node_joins_and_leaves_without_ether_or_token(lender: Lender, service: StubService) -> None:
-    way = NodeUp(open_up_profile("operator", service.url, None), yes=True, sponsored=True)
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
     taken = list[UpDo]()
     while (step := next_node_step(facts := way.facts())).do is not UpDo.RUN:
         taken.append(step.do)
@@ -92,7 +100,25 @@ def test_why_the_service_cannot_lend_now_is_said_once(
     lender: Lender, service: StubService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lender.sponsor._a_day = 0
-    way = NodeUp(open_up_profile("operator", service.url, None), yes=True, sponsored=True)
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
     for _ in range(4):
         way.take(facts := way.facts(), next_node_step(facts))
-    assert capsys.readouterr().out.count("0 stakes were lent in the last 24 hours") == 1
+    shown = capsys.readouterr().out
+    assert shown.count("0 stakes were lent in the last 24 hours") == 1
+    assert f"Or send {way.facts().operator} what it takes" in shown
+
+
+def test_who_asks_for_a_stake_or_whose_service_lends_none_or_is_gone_stakes_its_own(
+    lender: Lender, service: StubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(wanted: int = 0) -> UpDo:
+        return next_node_step(NodeUp(open_up_profile("operator", service.url, None), wanted, yes=True).facts()).do
+
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
+    way.take(facts := way.facts(), next_node_step(facts))
+    assert [step(), step(wanted=500 * TOKEN)] == [UpDo.SPONSOR, UpDo.ETHER]
+    assert service.access is not None
+    service.access = service.access.model_copy(update={"lends": False})
+    assert step() is UpDo.ETHER
+    service.access = None
+    assert step() is UpDo.ETHER

@@ -35,6 +35,8 @@ def taken(facts: NodeFacts, step: UpStep) -> NodeFacts:
             return replace(facts, stake=facts.stake + step.amount, tokens=facts.tokens - step.amount)
         case UpDo.SPONSOR:
             assert facts.sponsored
+            assert not facts.invite_only
+            assert facts.operator_wei < 10 or facts.tokens < 200
             return replace(facts, registered_to="0xA", stake=facts.least, standing=Standing.MEMBER)
         case UpDo.JOIN:
             assert facts.stake >= facts.least

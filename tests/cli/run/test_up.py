@@ -205,8 +205,10 @@ def test_a_machine_that_cannot_work_is_refused_before_money_moves(
 
 def test_a_service_tells_public_urls_and_never_its_own(shared_suite: Deployed) -> None:
     deployment = open_session(shared_suite.folder, shared_suite.chain.url).deployment
-    secret: Any = SimpleNamespace(pool=1, rpc=("https://provider.example/SECRET",), public_rpc=())
-    assert "SECRET" not in pool_access(secret, deployment, CONFIG).model_dump_json()
+    secret: Any = SimpleNamespace(pool=1, rpc=("https://provider.example/SECRET",), public_rpc=(), most_loans=1)
+    access = pool_access(secret, deployment, CONFIG)
+    assert "SECRET" not in access.model_dump_json()
+    assert access.lends
     silent = deployment.model_copy(update={"services": {}})
     assert pool_access(secret, silent, CONFIG).rpc == ["http://127.0.0.1:8545"]
     announced = deployment.model_copy(update={"services": {"rpc": "http://127.0.0.1:31000"}})

@@ -3,6 +3,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cli.diagnose.checks import machine
+from localnet.background import check_programs
 from localnet.services.chain import find_anvil, saved_state
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
@@ -173,8 +176,16 @@ def test_data_folder_that_cannot_be(name: str, tmp_path: Path) -> None:
 def test_missing_anvil(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("localnet.__file__", str(tmp_path / "localnet" / "__init__.py"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="make setup"):
-        find_anvil()
+    for look in (find_anvil, check_programs):
+        with pytest.raises(ConfigError, match="npm install -g @foundry-rs/anvil"):
+            look()
+    assert {one.check: one.state for one in machine()}["anvil"] == "note", "no operator needs a local chain"
+
+
+def test_missing_swift(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "swift", None)
+    with pytest.raises(ConfigError, match=r"muster\[localnet\]"):
+        check_programs()
 
 
 @pytest.mark.parametrize("name", ["chain", "s3"])

@@ -151,9 +151,9 @@ def test_errors_without_a_direction_add_up_to_nothing_and_a_direction_does() -> 
 
 def test_blocks_are_of_eight_problems() -> None:
     source = np.random.default_rng(3)
-    problems = {slot: drift(source, 0.0) for slot in range(20)}
+    problems = [drift(source, 0.0) for _ in range(20)]
     found = blocks_of(problems)
     assert [block.count for block in found] == [28, 28, 6]
-    assert found[0] == coherence([problems[slot] for slot in range(8)])
-    assert blocks_of({3: drift(source, 0.0)}) == [Sum(0.0, 0.0)], "one problem has no pair"
+    assert found[0] == coherence(problems[:8])
+    assert blocks_of([drift(source, 0.0), Drift.none()]) == [Sum(0.0, 0.0)], "one problem has no pair"
     assert coherence([Drift.none(), drift(source, 0.0)]) == Sum(0.0, 0.0), "nothing compared is no problem"

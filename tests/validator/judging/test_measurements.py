@@ -66,7 +66,9 @@ def test_only_rows_that_the_audit_drew_count() -> None:
     (drawn,) = audit_sample(forged.facts.lane_seed, forged.facts.sequence, len(base.rollouts), 1)
     assert set(forged.audited) > {drawn}
     figures = file_figures(replace(forged, measurements=tuple(base.measured[row] for row in forged.audited)))
-    assert [one.count for one in figures["gaps"]] == [len(base.rollouts[drawn].output_tokens)]
+    tokens = [0.0] * len(figures["gaps"])
+    tokens[base.rollouts[drawn].slot] = len(base.rollouts[drawn].output_tokens)
+    assert [one.count for one in figures["gaps"]] == tokens
 
 
 def test_a_file_pays_by_the_null_model_of_its_engines_and_its_audit_rate_alone() -> None:
