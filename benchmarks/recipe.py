@@ -100,7 +100,8 @@ class OfflineWork:
 
     def __init__(self, config: PoolConfig) -> None:
         self.config = config
-        self.producer = Producer(config, make_engine("transformers", max_batch=128))
+        self.engine = make_engine("transformers", max_batch=128)
+        self.producer = Producer(config, self.engine)
 
     def load(self, folder: Path) -> None:
         self.producer.load(folder)
@@ -148,7 +149,7 @@ def learn(seed: int, setting: Setting, cache: Path | None, say: Callable[[str], 
     def measured(folder: Path, step: int) -> float | None:
         if setting.measure == "length_error":
             return work.length_error(folder, step)
-        return evaluate(work.producer.engine, config, folder, step)[0].average
+        return evaluate(work.engine, config, folder, step)[0].average
 
     first, series, files = measured(base, 0), [], 0
     with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:

@@ -18,6 +18,7 @@ factor multiplies the measured figures first, for machines that were not measure
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,8 @@ _LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4, "coherence":
 # taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp.
 _LEAST_RATE = {"logprobs": 2.0**-20}
 _NO_BET = Bet(tilt=0, rate=0, most=0)
-_Units = tuple[Array, Array]  # (S, N) of one figure [problems or blocks, draws]; (0, 0) where none was drawn
+_Units = tuple[Array, Array, np.ndarray[Any, np.dtype[np.bool_]]]
+"""S, N and whether the audit drew a row, of one figure [problems or blocks, draws]."""
 Draws = Sequence[FileFigures]
 """The figures of one file in independent audits of it."""
 
@@ -90,11 +92,11 @@ def log_wealth(loss: Array, most_nats: float) -> float:
 def _event_bets(strata: Sequence[_Units], wanted: float) -> tuple[Bet, ...]:
     """Bets of which one event pays more the more problems there are: with none seen in n, a rate is too low unless it
     costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
-    problems = min(len(totals) for totals, _ in strata)
+    problems = min(len(units[0]) for units in strata)
     pays = math.log1p(_IDLE_NATS * problems / wanted)
     bets = (_bet(_short(share * pays), 1.0, 0.1, strata, wanted) for share in _EVENT_SHARES)
     # Where a problem may honestly have half an event, another hardly pays.
-    count = max(_count(counts) for _, counts in strata)
+    count = max(_count(units[1]) for units in strata)
     return tuple(bet if bet.rate * count < 0.5 else _NO_BET for bet in bets)
 
 
@@ -108,21 +110,22 @@ def _spread_bet(tilt: float, spread: float, strata: Sequence[_Units], wanted: fl
 
 def _bet(tilt: float, most: float, unit: float, strata: Sequence[_Units], wanted: float) -> Bet:
     """The bet with the least rate that every stratum bears out, if any. `unit`: what a problem's sum is off by."""
-    rates = [_least_rate(tilt, most, *one, unit / _count(one[1]), wanted) for one in strata]
+    rates = [_least_rate(tilt, most, one, unit / _count(one[1]), wanted) for one in strata]
     if not all(map(math.isfinite, rates)):
         return _NO_BET
     return Bet(tilt=tilt, rate=rounded_up(max(rates), 6), most=most)
 
 
-def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: float, wanted: float) -> float:
+def _least_rate(tilt: float, most: float, units: _Units, unit: float, wanted: float) -> float:
     """The least rate from 0 on at which the measured problems refute that the bet pays, to a thousandth of `unit`;
     infinite if there are too few problems."""
 
-    drawn = np.maximum((counts > 0).sum(axis=1), 1)
+    totals, counts, drawn = units
+    draws = np.maximum(drawn.sum(axis=1), 1)
 
     def refuted(rate: float) -> bool:
         loss = -np.expm1(tilt * np.minimum(totals - rate * counts, most))
-        return log_wealth(loss.sum(axis=1) / drawn, tilt * most) >= wanted
+        return log_wealth(loss.sum(axis=1) / draws, tilt * most) >= wanted
 
     low, high = 0.0, 1e4 * unit
     if not refuted(high):
@@ -134,17 +137,23 @@ def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: fl
 
 
 def _units(files: Sequence[Draws], name: str) -> _Units:
-    """(S, N), with S moved up by the safety factor, whatever its sign."""
+    """With S moved up by the safety factor, whatever its sign. A block counts in every draw; so does a problem in all
+    that drew one of its rows, though a figure may count none of them: how often must not depend on what is measured."""
+    both = _sums(files, name)
+    drawn = np.ones(both.shape[:2], dtype=bool) if name == "coherence" else _sums(files, "logprobs")[..., 1] > 0
+    return both[..., 0] + (SAFETY - 1) * np.abs(both[..., 0]), both[..., 1], drawn
+
+
+def _sums(files: Sequence[Draws], name: str) -> Array:
+    """S and N [problems, draws, 2]."""
     units = [draws for file in files for draws in zip(*(figures[name] for figures in file), strict=True)]
-    both = np.array([[(one.total, one.count) for one in draws] for draws in units]).reshape(
-        len(units), max(map(len, units), default=1), 2
-    )
-    return both[..., 0] + (SAFETY - 1) * np.abs(both[..., 0]), both[..., 1]
+    both = [[(one.total, one.count) for one in draws] for draws in units]
+    return np.array(both, dtype=np.float64).reshape(len(units), max(map(len, units), default=1), 2)
 
 
-def _spread(totals: Array, counts: Array) -> float:
+def _spread(totals: Array, counts: Array, drawn: np.ndarray[Any, np.dtype[np.bool_]]) -> float:
     """The standard deviation of a problem's S − c·N at the mean rate c."""
-    drawn, rate = counts > 0, totals.sum() / max(counts.sum(), 1.0)
+    rate = totals.sum() / max(counts.sum(), 1.0)
     return float(np.std((totals - rate * counts)[drawn])) if drawn.any() else 0.0
 
 

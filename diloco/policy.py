@@ -224,6 +224,7 @@ class DilocoSteps(StepRunner):
             learning_rate=max(reported["learning_rate"], default=0.0),
             mismatch=fmean(reported["mismatch"]) if reported["mismatch"] else None,
             mismatches=(),
+            masked=0.0,
             trained_tokens=sum(sample.length for sample in selection.samples),
             flops=sum(reported["flops"]),
             seconds=0.0,

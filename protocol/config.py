@@ -93,6 +93,24 @@ class KlConfig(Document):
     estimator: Literal["unbiased", "k3"] = Field("unbiased", description="How the divergence is estimated.")
 
 
+class MaskConfig(Document):
+    """Tokens without loss, because the policy before the step disagrees with their file. Bounded is π_old / π_sampled
+    of the token (`token`: IcePop, 2510.18855), its geometric mean over the sequence (`sequence`: masked importance
+    sampling), or the mean of exp |ln| of it over the sequence (`rollout`: drops whole rollouts, as NeMo-RL does)."""
+
+    by: Literal["token", "sequence", "rollout"] = Field("rollout", description="What is bounded.")
+    low: float = Field(0.0, ge=0, lt=1, description="Least value that counts.")
+    high: float = Field(2.0, gt=1, description="Greatest value that counts.")
+
+
+class OverlongConfig(Document):
+    """DAPO's penalty on answers that come close to the longest one (2503.14476): it grows from 0 to `penalty` over the
+    last `buffer` tokens."""
+
+    buffer: int = Field(ge=1, description="Tokens before `work.max_new_tokens` over which the reward falls.")
+    penalty: float = Field(1.0, gt=0, description="Reward that an answer of the greatest length loses.")
+
+
 class AlgorithmConfig(Document):
     """What one update minimises.
 
@@ -106,6 +124,9 @@ class AlgorithmConfig(Document):
     normaliser: Literal["tokens", "sequences", "constant"] = Field("tokens", description="What divides a token's loss.")
     constant_length: int | None = Field(None, ge=1, description="Tokens of the constant, with `normaliser` constant.")
     importance_cap: float = Field(2.0, ge=0, description="Most weight of a file from an older policy; 0: all weigh 1.")
+    masks: Annotated[tuple[MaskConfig, ...], Field(max_length=8)] = Field(
+        (), description="Leave out what the files' log-probabilities disagree on; repeat the table for several."
+    )
     entropy_coefficient: float = Field(0.0, ge=0, description="Weight of the entropy bonus.")
     kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model.")
 
@@ -190,6 +211,7 @@ class TrainConfig(Document):
     minibatches: int = Field(1, ge=1, description="Weight updates in each step.")
     filter: OnlineFilter | None = Field(None, description="Wait for problems whose answers have different rewards.")
     lora: LoraConfig | None = Field(None, description="Train low-rank additions instead of all weights.")
+    overlong: OverlongConfig | None = Field(None, description="Penalise answers that nearly find no end.")
     algorithm: AlgorithmConfig = Field(AlgorithmConfig(), description="What an update minimises.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), description="How a gradient becomes an update.")
 
@@ -560,6 +582,8 @@ class PoolConfig(Document):
             return self
         if self.work.samples_per_problem < 2:
             raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
+        if self.train.overlong and self.train.overlong.buffer > self.work.max_new_tokens:
+            raise ValueError("train.overlong.buffer exceeds work.max_new_tokens")
         if self.train.minibatches > self.work.rows * self.train.files_per_step:
             raise ValueError("train.minibatches exceeds the rollouts of a step")
         chosen, most = self.train.filter, self.train.max_files * self.work.problems_per_file
@@ -580,8 +604,9 @@ class PoolConfig(Document):
         for one in self.environments:
             if max(one.targets or (), default=0) > self.work.max_new_tokens:
                 raise ValueError(f"environment {one.called}: a target is beyond work.max_new_tokens")
-            if self.data is None and self.advantage_of(one) == "maxrl" and self.length_alpha_of(one) > 0:
-                raise ValueError(f"environment {one.called}: advantage maxrl, but length_alpha makes rewards negative")
+            penalty = "length_alpha" if self.length_alpha_of(one) > 0 else self.train.overlong and "train.overlong"
+            if self.data is None and self.advantage_of(one) == "maxrl" and penalty:
+                raise ValueError(f"environment {one.called}: advantage maxrl, but {penalty} makes rewards negative")
         return self
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ from runtime.entry import Exit, essential, start_logging
 from runtime.process import EngineConfig, StallGuard
 
 log = logging.getLogger("muster.engine")
-_END_SECONDS = 10.0
+_END_SECONDS, _LOAD_SECONDS = 10.0, 3600.0
 _HALF_SECONDS = 30.0  # after which what was computed counts half for the rate
 
 
@@ -167,7 +167,12 @@ class _Child:
 
     def answer(self) -> Any:
         """Return the answer to a load; the first one is the engine's information. Raises what the process did."""
-        answer = self._answers.get()
+        try:
+            with WAITS.on("the engine's process to load"):
+                answer = self._answers.get(timeout=_LOAD_SECONDS)
+        except queue.Empty:
+            self.close()
+            raise EngineLost(f"the engine did not load within {_LOAD_SECONDS:.0f} s", "look at its log") from None
         if isinstance(answer, MusterError):
             self._answers.put(answer) if isinstance(answer, EngineLost) else None
             raise answer

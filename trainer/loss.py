@@ -2,14 +2,14 @@
 No function here knows the model or the batching. Formulas: docs/design/training.md."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
+from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig, MaskConfig
 
 # Ratios are cut at e^20: beyond any clip range, and far from where float32 overflows and gradients become NaN.
 LOG_RATIO_MAX = 20.0
@@ -40,11 +40,13 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """Per token [N]: the loss, and whether the trust region's lower or upper bound acted on it (bool)."""
+    """Per token [N]: the loss, and whether the trust region's lower or upper bound acted on it (bool). `masked`: which
+    have no loss at all (bool), None if the pool masks nothing."""
 
     loss: Tensor
     clipped_low: Tensor
     clipped_high: Tensor
+    masked: Tensor | None = None
 
 
 Loss = Callable[[TokenBatch], TokenLoss]
@@ -52,7 +54,7 @@ Loss = Callable[[TokenBatch], TokenLoss]
 
 def make_loss(config: AlgorithmConfig) -> Loss:
     """Return the pool's loss: w·policy loss + kl.coefficient·KL − entropy_coefficient·entropy per token, w being the
-    importance weights."""
+    importance weights; 0 for what `masks` leave out."""
     policy_loss, cap = POLICY_LOSSES[config.loss.name], config.importance_cap
 
     def loss(batch: TokenBatch) -> TokenLoss:
@@ -62,9 +64,26 @@ def make_loss(config: AlgorithmConfig) -> Loss:
             total = total + config.kl.coefficient * kl_loss(batch, importance_weights(batch, cap), config.kl)
         if config.entropy_coefficient:
             total = total - config.entropy_coefficient * batch.entropy
-        return replace(policy, loss=total)
+        masked = masked_tokens(batch, config.masks)
+        return replace(policy, loss=total if masked is None else torch.where(masked, 0.0, total), masked=masked)
 
     return loss
+
+
+def masked_tokens(batch: TokenBatch, masks: Sequence[MaskConfig]) -> Tensor | None:
+    """Return which tokens are beyond the bounds of any mask, [N] bool, also where a file's log-probability is no
+    number. None without masks or the files' log-probabilities."""
+    if batch.sampled is None or not masks:
+        return None
+    log_ratio = (batch.old - batch.sampled).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
+    masked = torch.zeros_like(log_ratio, dtype=torch.bool)
+    for mask in masks:
+        if mask.by == "rollout":
+            value = sequence_means(log_ratio.abs().exp(), batch.sequence)
+        else:
+            value = torch.exp(log_ratio if mask.by == "token" else sequence_means(log_ratio, batch.sequence))
+        masked |= ~((value >= mask.low) & (value <= mask.high))
+    return masked
 
 
 def importance_weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor | float:

@@ -6,7 +6,7 @@ Nothing here imports PyTorch before the environment variables that set its threa
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,19 @@ def run_bench(
     report = bench(learner, pool.work, rows, steps, say if first else lambda _: None)
     placement.ranks.close()
     return report if first else None
+
+
+def run_plan(
+    config: Path | None, pool_config: Path, weights: Path | None, ranks: Sequence[int], gib: float
+) -> dict[str, Any]:
+    """Return what a pool's training takes of memory; nothing is loaded but the model's configuration. Raises
+    ConfigError."""
+    compute = load_document(config, ComputeConfig) if config else ComputeConfig()
+    pool = load_document(pool_config, PoolConfig)
+    prepare_torch(compute.parallel.model_copy(update={"ranks": 1}), 1)
+    from trainer.reports.plan import plan
+
+    return plan(pool, weights, compute, ranks, gib)
 
 
 def _trainer(config: TrainerConfig) -> Daemon:

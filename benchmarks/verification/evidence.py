@@ -7,15 +7,16 @@ Histories are then drawn from what was measured: a node keeps to one kind, and e
 one of that file's audits. Resampling makes no evidence that the passes do not contain: `files` says how many they are.
 
 Keys: cases [{dtype, policy, audited, name, label, files (measured), nodes, length, accused, slashed, median, p99, mean,
-largest, by, refused}], label: own, false (an honest engine under the usual one's) or cheat; honest, of all under their
-own label: {nodes (a history each), accused, slashed, files}; found, of cheats [{name, dtype, policies, p99_1, p99_4,
-p99_16}]: the most files until 99 of 100 are accused at rates 1, 1/4, 1/16; price [{name, policy, audited, gain}].
+largest, by, refused, mantissas, limit (what the null model takes for honest)}], label: own, false (an honest engine
+under the usual one's) or cheat; honest, of all under their own label: {nodes (a history each), accused, slashed,
+files}; found, of cheats in bf16 {name: {policies, files, p99_1, p99_4, p99_16}}: the most files until 99 of 100 are
+accused at rates 1, 1/4, 1/16; found_float32; price; plots {what: list}, of whole-weight cheats or of audit rates.
 """
 
 import math
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +34,6 @@ from calibration.measuring import audits, context_of
 from calibration.null_model import Draws, audit_draws, pair_null_model
 from chain.deployment import FOLDER
 from engines.base import Completion, Engine
-from engines.factory import make_engine
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
@@ -42,7 +42,6 @@ from protocol.evidence.figures import BETS, FIGURES, Sum, rounded
 from protocol.evidence.null_model import LIMIT_NATS, PairNullModel
 from protocol.identity import PoolId, WorkId
 from protocol.seeds import AUDIT_EVERYTHING, Work
-from runtime.entry import alone
 from trainer.learner import Learner
 from trainer.model.base_model import base_model
 from validator.judging.checks import PREFILL_CHECKS
@@ -93,8 +92,6 @@ def calibrations(vary: str = "") -> list[Kind]:
 HONEST = (Kind("one batch", 16), Kind("batches of 20, two threads", 16, 20, threads=2))
 VARIANTS = tuple(Kind(name, 8, vary=name) for name in ("eager attention", "norms in bf16", "sums in two parts"))
 SECOND = Kind("own second pass", 8, attack="second-pass")
-VLLM = "vLLM"
-OTHER_ENGINE = Kind("vLLM in batches of 20", 16, 20, vary=VLLM)
 STALE = Kind("stale by a step", 12, attack="stale", strength=1)
 CHEATS = (
     Kind("int8 weights", 12, attack="weights-int8"),
@@ -173,7 +170,6 @@ def cases() -> Iterator[Case]:
         yield Case(FLOAT32, Policy(DEMO, step), HONEST)
     for rate in (3e-4, 1e-6):
         yield Case(BFLOAT16, Policy(rate, 4), (*HONEST, STALE))
-    yield Case(BFLOAT16, BASE, (*calibrations(VLLM), OTHER_ENGINE))
     yield Case(BFLOAT16, BASE, tuple(kind for one in VARIANTS for kind in calibrations(one.vary)))
 
 
@@ -192,7 +188,13 @@ def run(quick: bool, progress: Progress, only: str = "", seconds: int = 0) -> di
     honest = [row for row in rows if row["label"] == "own"]
     totals = {name: sum(row[name] for row in honest) for name in ("nodes", "accused", "slashed")}
     files = sum({(row["dtype"], row["policy"], row["name"]): row["files"] for row in honest}.values())
-    return {"cases": rows, "honest": totals | {"files": files}, "found": _found(rows), "price": list(_price(rows))}
+    found = _found(rows, BFLOAT16)
+    whole = [found[kind.name] for kind in (*CHEATS[:5], STALE) if kind.name in found]
+    trained = [row for row in rows if row["policy"] == str(TRAINED) and row["name"] == HONEST[0].name]
+    plots = {name: [row[name] for row in whole] for name in ("p99_1", "p99_4", "p99_16")}
+    plots |= {name: [row[name] for row in trained if row["dtype"] == BFLOAT16] for name in ("mantissas", "limit")}
+    rest = {"found_float32": _found(rows, FLOAT32), "cases": rows, "price": _price(rows), "plots": plots}
+    return {"honest": totals | {"files": files}, "found": found, **rest}
 
 
 def judged(
@@ -206,7 +208,7 @@ def judged(
             own = null_model(known, kind.vary, rate, policy.step) if kind.vary else None
             models = {"own" if kind in HONEST else "cheat": usual}
             if kind.vary or kind == SECOND:
-                models = {"false": None if kind.vary == VLLM else usual, "own": own}
+                models = {"false": usual, "own": own}
             if len(seen) < 4 or kind.name.startswith("calibration"):
                 continue
             for label, model in ((label, model) for label, model in models.items() if model):
@@ -214,13 +216,15 @@ def judged(
                 at, by, largest = histories(paid(seen, model, rate), nodes, length)
                 accused, files = int((at > 0).sum()), np.where(at > 0, at, length + 1)
                 refused = sorted({code for row in seen for code in row["codes"][str(rate)] if code})
+                mantissas = [one for row in seen for draw in draws_of(row, rate) for one in draw["mantissas"]]
+                mean = (whole := Sum.over(mantissas)).total / whole.count
                 yield {
                     "dtype": dtype, "policy": str(policy), "audited": rate / AUDIT_EVERYTHING, "name": kind.name,
                     "label": label, "files": len(seen), "nodes": nodes, "length": length, "accused": accused,
                     "slashed": nodes if refused else 0, "median": int(np.median(files)),
                     "p99": int(np.quantile(files, 0.99, method="higher")), "mean": round(float(files.mean()), 2),
                     "largest": round(largest, 1), "by": list(FIGURES)[int(by.argmax())] if accused else "",
-                    "refused": refused,
+                    "refused": refused, "mantissas": round(mean, 4), "limit": model.honest()["mantissas"],
                 }  # fmt: skip
 
 
@@ -230,8 +234,7 @@ def null_model(known: Mapping[str, list[Row]], vary: str, rate: int, step: int) 
     if not all(files):
         return None
     learned = [[one for at, one in enumerate(found) if at % 4 != 3] for found in files]
-    worker = "another" if vary == VLLM else "verifier"
-    return pair_null_model(worker, "verifier", learned, [one for found in files for one in found[3::4]], step)
+    return pair_null_model("own", "own", learned, [one for found in files for one in found[3::4]], step)
 
 
 def draws_of(row: Row, rate: int) -> Draws:
@@ -252,42 +255,49 @@ def histories(paid: Array, nodes: int, files: int, seed: int = 0) -> tuple[Array
     recursion of `NodeEvidence.add`. Return the file at which each node was accused (0: never), how often each figure
     was ahead then, and the largest ln of the evidence."""
     rng = np.random.default_rng(seed)
-    wealth = np.full((nodes, len(FIGURES), BETS), -np.inf)
+    factors, wealth = np.exp(np.minimum(paid, 600)), np.zeros((nodes, len(FIGURES), BETS))
     largest, at, by = 0.0, np.zeros(nodes), np.zeros(len(FIGURES))
     for number in range(1, files + 1):
-        wealth = np.logaddexp(wealth, -np.log(number * (number + 1))) + paid[rng.choice(len(paid), nodes)]
-        each = np.logaddexp.reduce(np.logaddexp(wealth, -np.log(number + 1)), axis=2) - np.log(BETS)
-        total = np.logaddexp.reduce(each, axis=1) - np.log(len(FIGURES))
+        wealth = np.minimum(
+            (wealth + 1 / (number * (number + 1))) * factors[rng.integers(len(paid), size=nodes)], 1e300
+        )
+        each = (wealth + 1 / (number + 1)).mean(axis=2)
+        total = np.log(each.mean(axis=1))
         fresh = (total >= LIMIT_NATS) & (at == 0)
         at[fresh] = number
         by += np.bincount(each[fresh].argmax(axis=1), minlength=len(FIGURES))
         largest = max(largest, float(total.max()))
+        if at.all():
+            break
     return at, by, largest
 
 
-def _found(rows: Sequence[Row]) -> list[Row]:
-    out, cheats = [], [row for row in rows if row["label"] == "cheat"]
-    for name, dtype in dict.fromkeys((row["name"], row["dtype"]) for row in cheats):
-        own = [row for row in cheats if (row["name"], row["dtype"]) == (name, dtype)]
-        worst = {share: max(row["p99"] for row in own if row["audited"] == 1 / share) for share in (1, 4, 16)}
-        files = {f"p99_{share}": value for share, value in worst.items()}
-        out.append({"name": name, "dtype": dtype, "policies": len({row["policy"] for row in own})} | files)
+def _found(rows: Sequence[Row], dtype: str) -> dict[str, Row]:
+    cheats, out = [row for row in rows if (row["label"], row["dtype"]) == ("cheat", dtype)], {}
+    for name in dict.fromkeys(row["name"] for row in cheats):
+        own = [row for row in cheats if row["name"] == name]
+        worst = {f"p99_{share}": max(row["p99"] for row in own if row["audited"] == 1 / share) for share in (1, 4, 16)}
+        files = sum(row["files"] for row in own if row["audited"] == 1)
+        out[name] = {"policies": len({row["policy"] for row in own}), "files": files} | worst
     return out
 
 
+FILE_UNITS = 65_536
 SAVED = ("int8 weights", "int8 KV cache", "skipped layer")
 """Cheats that spare work in bfloat16: at most half of it, as half of the bytes are moved."""
 
 
-def _price(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield what one identity gains at most at Base Sepolia's terms if it is told the file that would convict it, and
+def _price(rows: Sequence[Row]) -> list[Row]:
+    """Return what one identity gains at most at Base Sepolia's terms if it is told the file that would convict it, and
     leaves with the one before, paid in full. A new identity starts anew."""
     terms = tomllib.loads((FOLDER / "terms" / "base-sepolia.toml").read_text())
-    pay = parse_tokens(terms["rate"]) * terms["max_units"] / TOKEN
-    for row in rows:
-        if row["label"] == "cheat" and row["name"] in SAVED and row["dtype"] == BFLOAT16:
-            kept_keys = ("name", "policy", "audited", "mean", "refused")
-            yield {key: row[key] for key in kept_keys} | {"pay": pay, "gain": round(pay * (row["mean"] - 1) / 2, 2)}
+    pay = parse_tokens(terms["rate"]) * FILE_UNITS / TOKEN
+    priced = [row for row in rows if (row["label"], row["dtype"]) == ("cheat", BFLOAT16) and row["name"] in SAVED]
+    return [
+        {key: row[key] for key in ("name", "policy", "audited", "mean", "refused")}
+        | {"pay": pay, "gain": round(pay * (row["mean"] - 1) / 2, 2)}
+        for row in priced
+    ]
 
 
 class Laboratory:
@@ -306,11 +316,7 @@ class Laboratory:
         weights, start = self.weights(case.policy), time.monotonic()
         environments, verifier = PoolEnvironments.of(config, weights), verifier_of(case.dtype, weights)
         works = [work_of(case, kind, number) for number in range(known, count)]
-        if kind.vary == VLLM:
-            made: Iterable[bytes] = alone("making files", 3600, _made_by_vllm, config, weights, kind.batch, works)
-        else:
-            made = self._made(case, kind, works)
-        for work, data in zip(works, made, strict=False):
+        for work, data in zip(works, self._made(case, kind, works), strict=True):
             row = measured(work, data, config, environments, verifier, 16 if kind.files > 16 else 8)
             keep(self._home / f"{case.dtype}, {case.policy}.jsonl", {"kind": kind.name} | row)
             if time.monotonic() > end:
@@ -363,12 +369,6 @@ class Laboratory:
                     work.load(own)
                     learner.train_step(batch_of(work, step, step)[0])
         return folder
-
-
-def _made_by_vllm(config: PoolConfig, weights: Path, batch: int, works: Sequence[Work]) -> list[bytes]:
-    producer = Producer(config, make_engine("vllm", config.model.dtype, max_batch=batch))
-    producer.load(weights)
-    return [producer.make(work).data for work in works]
 
 
 @lru_cache(1)

@@ -165,13 +165,17 @@ def judge_gpu(device: str, cards: Sequence[Gpu], build: str) -> Check:
     if device == "cpu":
         seen = names or files
         return note("gpu", f"{seen}; the profile computes on the CPU") if seen else ok("gpu", "none, none is wanted")
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hidden = "" if shown is None else f"CUDA_VISIBLE_DEVICES={shown} shows {len(cards)} of {len(device_files())}"
+    if cards and len(device_files()) > len(cards) and hidden:
+        return note("gpu", f"torch can use {names}; {hidden}")
     if cards:
         return ok("gpu", f"torch can use {names}")
     there = f"of {files}" if files else "and no card is here"
     if " " not in build:
         what = f"the profile wants {device}, torch {build or 'is not installed or'} is a build without CUDA"
         return failed("gpu", what, "run `make setup` on this machine, or `uv sync --extra cuda` in its environment")
-    what = f"the profile wants {device}, torch {build} can use none {there}"
+    what = f"the profile wants {device}, torch {build} can use none {there}" + (f"; {hidden}" if hidden else "")
     cure = "install NVIDIA's driver, and torch's build for its CUDA; correct CUDA_VISIBLE_DEVICES; or set cpu"
     return failed("gpu", what, cure)
 

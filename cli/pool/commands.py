@@ -248,9 +248,15 @@ def train(
         Path | None,
         Option(exists=True, dir_okay=False, help="Instead: measure made-up steps of this pool configuration."),
     ] = None,
-    weights: Annotated[
-        Path | None, Option(exists=True, file_okay=False, help="The model's folder, for --bench.")
+    plan: Annotated[
+        Path | None,
+        Option(exists=True, dir_okay=False, help="Instead: compute the memory that this pool configuration takes."),
     ] = None,
+    weights: Annotated[
+        Path | None, Option(exists=True, file_okay=False, help="The model's folder, for --bench or --plan.")
+    ] = None,
+    gpus: Annotated[list[int], Option(min=1, max=4096, help="With --plan: GPUs; repeat it.")] = [1, 8, 16],  # noqa: B006
+    gib: Annotated[float, Option(min=1, help="With --plan: GiB of each.")] = 80.0,
     rows: Annotated[int, Option(min=1, max=4096, help="With --bench: packed rows of each rank in a step.")] = 4,
     steps: Annotated[int, Option(min=1, max=1000, help="With --bench: measured steps, after a first one.")] = 3,
     json: options.JsonOption = False,
@@ -258,12 +264,15 @@ def train(
     """Train the pool's model on accepted rollouts and publish every policy step.
 
     Exit codes: 3 a rank died, 4 stopped before the last step, 5 training became unstable. With --bench, report tokens
-    per second, utilisation, peak memory and what fits instead; that needs no chain and no key."""
+    per second, utilisation, peak memory and what fits instead; that needs no chain and no key. --plan needs no GPU
+    and of the model only config.json."""
     from cli.run.process import profile_config
-    from trainer.main import run, run_bench, run_sft
+    from trainer.main import run, run_bench, run_plan, run_sft
 
     if sft is not None:
         run_sft(sft)
+    elif plan is not None:
+        emit(run_plan(config, plan, weights, gpus, gib), json)
     elif bench is None:
         run(config or profile_config("trainer"))
     elif config is None:

@@ -17,7 +17,7 @@ FIGURES: list[tuple[str, list[str]]] = [
         "Proofs",
         [f"{measured('toploc')['equal']:,} of", f"{min(measured('toploc')['build_ratio'].values()):.1f} times"],
     ),
-    ("Checking", [f"{measured('verify')['ratio_quarter']:.1f} times"]),
+    ("Checking", [f"{measured('validator')['ratio_quarter']:.1f} times"]),
     ("Honest work", [f"{measured('honest')['rejected']} of {measured('honest')['rollouts']:,}"]),
     (
         "Training",

@@ -106,7 +106,7 @@ def test_an_upgrade_changes_the_version_in_place_and_goes_back(installed: Instal
     assert "cannot be installed" in said
     code, said = installed.run(*installed.to(NEW))
     assert (code, installed.version()) == (0, NEW), said
-    argv = [installed.python, "-P", "-c", "import cli; print(cli.__file__)"]
+    argv = [str(installed.python), "-P", "-c", "import cli; print(cli.__file__)"]
     found = subprocess.run(argv, env=installed.env, capture_output=True, text=True, check=True)
     assert str(installed.root) in found.stdout
     code, said = installed.run("upgrade", "--back", "--yes")

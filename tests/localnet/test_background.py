@@ -17,8 +17,10 @@ import pytest
 from filelock import FileLock
 
 from chain.indexer.state import needed
+from cli.pool.config import load_terms
 from localnet.background import (
     MARK,
+    SEATS,
     BackgroundNetwork,
     NetworkFolder,
     NetworkPhase,
@@ -103,6 +105,14 @@ def test_the_budget_pays_every_step() -> None:
     dearest = config.train.files_per_step * (terms.maxUnits * terms.rate + terms.committee * terms.fee)
     assert budget(5000) >= 5000 * dearest
     assert budget(30) == 2000 * TOKEN
+
+
+def test_a_network_lasts_until_it_is_taken_down_and_its_seats_are_enough_for_a_pool_of_ones_own(tmp_path: Path) -> None:
+    settings = settle_settings(folder_at(tmp_path), {"steps": None})
+    steps = pool_config(settings.seed, settings.steps).train.steps
+    assert steps == plan_of(folder_at(tmp_path), settings).steps == 1_000_000, "years, not minutes"
+    own = load_terms(Path("local"), bytes(32), 4096)
+    assert needed(own) <= SEATS
 
 
 def test_an_interrupted_first_start_leaves_settings_and_logs(tmp_path: Path) -> None:

@@ -95,6 +95,17 @@ def importance(token: OneToken, cap: float) -> float:
     return min(math.exp(token.old - token.sampled), cap)
 
 
+def masked(by: str, low: float, high: float, token: OneToken, sequence: list[OneToken]) -> bool:
+    """Whether one mask leaves a token of this sequence out."""
+    ratios = [math.exp(one.old - one.sampled) for one in sequence]
+    value = {
+        "token": math.exp(token.old - token.sampled),
+        "sequence": math.prod(ratios) ** (1 / len(ratios)),
+        "rollout": math.fsum(max(ratio, 1 / ratio) for ratio in ratios) / len(ratios),
+    }[by]
+    return not low <= value <= high
+
+
 def k3(token: OneToken) -> float:
     ratio = math.exp(token.reference - token.logp)
     return ratio - math.log(ratio) - 1

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocol.config import AdvantageName
-from trainer.data.advantage import ADVANTAGES, group_advantages, select
+from protocol.config import AdvantageName, OverlongConfig
+from trainer.data.advantage import ADVANTAGES, group_advantages, overlong_penalty, select
 from trainer.data.batch import Group, TrainRollout
 
 REWARDS = st.lists(st.floats(0, 2, width=32), min_size=2, max_size=16)
@@ -61,3 +61,11 @@ def test_groups_without_signal_are_dropped() -> None:
     chosen = select([group(1, 1, 1), group(0, 1, 0, 1), group(0.1, 0.1), group()], ADVANTAGES["mean"])
     assert (chosen.used, chosen.dropped) == (1, 3)
     assert [one.advantage for one in chosen.samples] == [-0.5, 0.5, -0.5, 0.5]
+
+
+def test_an_answer_loses_reward_only_over_the_last_tokens_of_the_longest() -> None:
+    """The paper's soft punishment: 0 up to longest − buffer, then linear, 1 at the longest."""
+    config = OverlongConfig(buffer=4, penalty=0.5)
+    lost = [overlong_penalty(tokens, 16, config) for tokens in (1, 12, 13, 14, 15, 16)]
+    assert lost == [0.0, 0.0, 0.125, 0.25, 0.375, 0.5]
+    assert overlong_penalty(16, 16, None) == 0.0

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 
 from chain.indexer.records import Pool, Submission, Terms
 from chain.indexer.state import State
-from protocol.config import OnlineFilter, PoolConfig, TrainConfig, WorkConfig
+from protocol.config import OnlineFilter, OverlongConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import ScoringUnavailable
+from protocol.rollout_file.rows import Rollout
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.trainer.world import CONFIG
-from trainer.data.batch import Group, TrainRollout
-from trainer.data.files import FileCollector, overturned, select_files
+from trainer.data.batch import Group, Source, TrainRollout
+from trainer.data.files import FileCollector, Loader, overturned, select_files
 from trainer.data.waiting import AwaitedFiles
 from trainer.reports.records import Records, file_id, file_record
 
@@ -40,6 +41,18 @@ def chain(files: list[Submission], head: int = 100) -> State:
     state.pools[1] = Pool(1, NODE, bytes(32), TERMS, 0, 0, sequences=[one.sequence for one in files])
     state.submissions = {(1, one.sequence): one for one in files}
     return state
+
+
+def test_an_answer_that_nearly_finds_no_end_loses_reward_and_no_task_reward(base: Path) -> None:
+    train = CONFIG.train.model_copy(update={"overlong": OverlongConfig(buffer=8, penalty=0.5)})
+    plain, rewards = CONFIG.model_copy(update={"work": WorkConfig(max_new_tokens=32)}), []
+    for config in (plain, plain.model_copy(update={"train": train})):
+        loader = Loader(config, lambda *_: None, base)  # type: ignore[arg-type]
+        for length in (1, config.work.max_new_tokens - 4):
+            rollout = Rollout(0, 0, 5, 0, (1,), (7,) * length, 0, (-1.0,) * length, 1.0, 0.0, 1.0, ())
+            made = loader._train_rollout(rollout, Source(NODE, "v", 0))
+            rewards.append((made.reward, made.task_reward))
+    assert rewards == [(0.0, 0.0), (0.0, 0.0), (0.0, 0.0), (-0.25, 0.0)]
 
 
 def names(files: list[Submission]) -> list[int]:

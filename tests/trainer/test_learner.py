@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,19 @@ import pytest
 import torch
 
 from engines.loading import load_model
-from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from protocol.config import (
+    AdamWConfig,
+    AlgorithmConfig,
+    KlConfig,
+    MaskConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TrainConfig,
+)
 from protocol.models import eos_ids, load_tokenizer
 from tests.trainer.helpers import same, some_groups, weights_of
 from trainer.config import MemoryConfig
-from trainer.data.batch import micro_batch
+from trainer.data.batch import Source, micro_batch
 from trainer.distributed import Ranks
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.policy import Policy
@@ -148,3 +157,24 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth_at_the_end_of_the_run()
     config = TrainConfig(steps=9, optimizer=rate(10.0, warmup_updates=0, decay="cosine", decay_share=1.0))
     expected = [1 + 9 * (1 + math.cos(math.pi * (update + 1) / 9)) / 2 for update in range(9)]
     assert [learning_rate(config, update) for update in range(9)] == pytest.approx(expected)
+
+
+def test_a_rollout_that_disagrees_beyond_a_bound_is_dropped_and_reported(base: Path) -> None:
+    """The step is that of the others, by the same normaliser."""
+    honest = some_groups(2, count=2)[0]
+    file = Learner(base, CONFIG, 1.0)
+    row = micro_batch(honest, range(len(honest)), file.policy.device)
+    logps = torch.split(file.policy.logprobs(row, 1.0)[0].detach(), [len(one.output) for one in honest])
+    known = [replace(one, logprobs=tuple(logp.tolist())) for one, logp in zip(honest, logps, strict=True)]
+    wrong = tuple(value - 0.9 for value in known[1].logprobs)
+    known[1] = replace(known[1], logprobs=wrong, source=Source("liar", "v", 0))
+    algorithm = AlgorithmConfig(masks=(MaskConfig(),))
+    gated, plain = (
+        Learner(base, TrainConfig(algorithm=chosen, optimizer=rate(1e-3, warmup_updates=0)), 1.0)
+        for chosen in (algorithm, AlgorithmConfig())
+    )
+    metrics = gated.train_step([tuple(known)])
+    assert metrics.masked == pytest.approx(len(wrong) / metrics.tokens)
+    assert {one.node: one.masked for one in metrics.mismatches} == {"liar": len(wrong), "": 0}
+    assert plain.train_step([tuple(known)]).masked == 0.0
+    assert not same(weights_of(gated), weights_of(plain))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
+from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig, MaskConfig
 from tests.trainer import formulas
 from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch
 from trainer.loss import (
@@ -25,6 +26,7 @@ from trainer.loss import (
     k3,
     kl_loss,
     make_loss,
+    masked_tokens,
     token_weights,
 )
 
@@ -179,6 +181,49 @@ def test_gspo_weighs_a_stale_sequence_as_a_whole(made: Sequences) -> None:
         weight = min(math.exp(sum(token.old - token.sampled for token in one) / len(one)), 1.5)
         expected += [weight * formulas.gspo(one, 3e-4, 4e-4)] * len(one)
     assert make_loss(config)(token_batch(made)).loss.tolist() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+MASKS = {
+    "icepop": (MaskConfig(by="token", low=0.5, high=5.0),),
+    "seq-mask-tis": (MaskConfig(by="sequence", low=0.8, high=1.3),),
+    "rollouts": (MaskConfig(by="rollout", high=3.0),),
+    "two": (MaskConfig(by="token", low=0.2, high=9.0), MaskConfig(by="rollout", high=5.0)),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("loss", [GrpoConfig(), CispoConfig(), DppoConfig()])
+@given(made=sequences(SIGNED))
+def test_a_mask_leaves_out_loss_and_gradient_of_what_its_formula_names_and_nothing_else(
+    name: str, loss: Any, made: Sequences
+) -> None:
+    """Importance weights go on to correct what is kept."""
+    masks, batch = MASKS[name], token_batch(made)
+    bounds = [(mask.by, mask.low, mask.high) for mask in masks]
+    gone = [
+        any(formulas.masked(*bound, token, sequence) for bound in bounds) for sequence in made for token in sequence
+    ]
+    plain = AlgorithmConfig(loss=loss, kl=KlConfig(coefficient=0.1), entropy_coefficient=0.01)
+    full = make_loss(plain)(batch)
+    kept = make_loss(plain.model_copy(update={"masks": masks}))(batch)
+    assert kept.masked is not None
+    assert kept.masked.tolist() == gone
+    assert torch.equal(kept.loss, torch.where(torch.tensor(gone), 0.0, full.loss))
+    (gradient,) = torch.autograd.grad(kept.loss.sum(), batch.logp)
+    (whole,) = torch.autograd.grad(full.loss.sum(), batch.logp)
+    assert torch.equal(gradient, torch.where(torch.tensor(gone), 0.0, whole))
+
+
+def test_no_claim_of_a_file_passes_a_rollouts_mask_that_is_no_number_or_far_off() -> None:
+    mask, fine = MASKS["rollouts"], OneToken(-1, -1, -1.1, 0, 1)
+    for claim in (math.nan, math.inf, -math.inf, -3e38, 3e38, -8.0):
+        lying = [fine, OneToken(-1, -1, claim, 0, 1)]
+        for dtype in (torch.float32, torch.float64):
+            found = masked_tokens(token_batch([[fine, fine], lying], dtype), mask)
+            assert found is not None
+            assert found.tolist() == [False, False, True, True]
+    unknown = replace(token_batch([[fine]]), sampled=None)
+    assert masked_tokens(unknown, mask) is None
 
 
 @pytest.mark.parametrize("loss", [GrpoConfig(), CispoConfig()])

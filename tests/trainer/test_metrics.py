@@ -48,8 +48,8 @@ RECORD: dict[str, Any] = {
     "mfu": None,
     "rewards_by_environment": {"reasoning_gym/chain_sum": 0.5},
     "mismatches": [
-        {"node": "0xAA", "engine": 'v"llm 1', "staleness": 2, "tokens": 7, "kl": 0.001, "absolute": 0.01},
-        {"node": "0xBB", "engine": "hf 5", "staleness": 0, "tokens": 9, "kl": 0.002, "absolute": 0.02},
+        {"node": "0xAA", "engine": 'v"llm 1', "staleness": 2, "tokens": 7, "kl": 0.001, "absolute": 0.01, "masked": 3},
+        {"node": "0xBB", "engine": "hf 5", "staleness": 0, "tokens": 9, "kl": 0.002, "absolute": 0.02, "masked": 0},
     ],
     "staleness": {"0": 1, "2": 3},
     "idle": {"judging": 4.5},
@@ -100,8 +100,10 @@ def test_every_number_of_a_record_has_a_name_and_help() -> None:
         "task_reward/reasoning_gym/chain_sum": 0.5,
         'mismatch_kl/0xAA/v"llm 1/2': 0.001,
         'mismatch_absolute/0xAA/v"llm 1/2': 0.01,
+        'mismatch_masked/0xAA/v"llm 1/2': 3.0,
         "mismatch_kl/0xBB/hf 5/0": 0.002,
         "mismatch_absolute/0xBB/hf 5/0": 0.02,
+        "mismatch_masked/0xBB/hf 5/0": 0.0,
         "files/0": 1.0,
         "files/2": 3.0,
         "idle_seconds/judging": 4.5,
@@ -216,9 +218,11 @@ def test_a_node_that_names_a_new_engine_in_every_file_does_not_fill_the_metrics_
     assert len(sink.taken) == 50
     told = [one for one in sink.numbers if "engine" in one.labels]
     assert len({one.labels["engine"] for one in told}) == MOST_BUILDS + 1
-    last = {(one.name, one.labels["engine"]) for one in told[-4:]}
+    last = {(one.name, one.labels["engine"]) for one in told[-6:]}
     known = RECORD["mismatches"][0]["engine"]
-    assert last == {(name, build) for name in ("mismatch_kl", "mismatch_absolute") for build in (OTHER, known)}
+    assert last == {
+        (name, build) for name in ("mismatch_kl", "mismatch_absolute", "mismatch_masked") for build in (OTHER, known)
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import AdvantageName
+from protocol.config import AdvantageName, OverlongConfig
 from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 Rewards = NDArray[np.float64]
@@ -49,6 +49,14 @@ def group_advantages(rewards: Rewards, advantage: Advantage) -> Rewards:
     if rewards.size == 0 or bool(np.all(rewards == rewards[0])):
         return np.zeros_like(rewards)
     return advantage(rewards)
+
+
+def overlong_penalty(tokens: int, longest: int, config: OverlongConfig | None) -> float:
+    """Return the reward that an answer of so many tokens loses, where it may have at most `longest` (DAPO,
+    2503.14476)."""
+    if config is None:
+        return 0.0
+    return config.penalty * min(1.0, max(0.0, (tokens - longest + config.buffer) / config.buffer))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class GroupSettings:
 
 @dataclass(frozen=True)
 class TrainRollout:
-    """One completion. `reward` is the trainer's own (float32), never the file's.
+    """One completion. `reward` is the trainer's own (float32), never the file's, less the penalty of `train.overlong`.
 
     `output`: the sampled tokens, EOS included, the only ones that are trained on. `inserted`: what an environment of
     several turns put between them. `logprobs`: ln p of each output token under the policy that generated it, or empty

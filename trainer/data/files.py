@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, takewhile
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 from trainer.config import TrainerConfig
-from trainer.data.advantage import ADVANTAGES, select
+from trainer.data.advantage import ADVANTAGES, overlong_penalty, select
 from trainer.data.batch import Group, GroupSettings, Source, TrainRollout
 from trainer.data.waiting import AwaitedFiles, StallTimeout
 from trainer.reports.records import Records, file_id
@@ -87,6 +88,7 @@ class Loader:
     ) -> None:
         self._on_read, self._open, self._limits = on_read, open_object, Limits.of(config.work)
         self._environment = PoolEnvironments.of(config, folder)
+        self._penalty = partial(overlong_penalty, longest=config.work.max_new_tokens, config=config.train.overlong)
 
     def groups(self, submission: Submission) -> list[Group]:
         """Return the file's groups, one per slot. Prompts and rewards are recomputed from the problem seeds; of the
@@ -126,7 +128,7 @@ class Loader:
         return TrainRollout(
             environment.prompt(seed, rollout.target_length),
             tuple(rollout.output_tokens),
-            score.reward,
+            score.reward - self._penalty(len(rollout.output_tokens)),
             score.task_reward,
             tuple(rollout.logprobs),
             target=rollout.target_length,

@@ -52,6 +52,8 @@ def packed_attention(
     if packed is None:
         return _causal(query, key, value, scaling, sliding_window).transpose(1, 2).contiguous(), None
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    if query.is_meta:
+        return _Sized.apply(q, k, v).unsqueeze(0), None  # type: ignore[no-untyped-call]
     if isinstance(packed, SharedLayout):
         q, k, v = packed.context.by_heads(q, k, v)
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
@@ -61,6 +63,20 @@ def packed_attention(
     if isinstance(packed, SharedLayout):
         out = packed.context.by_tokens(out)
     return out.unsqueeze(0), None
+
+
+class _Sized(torch.autograd.Function):
+    """What fused kernels keep and return, by its size: for tensors without contents."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, norms = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+        ctx.save_for_backward(q, k, v, out, norms)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.empty_like(one) for one in ctx.saved_tensors[:3])
 
 
 def _by_length(

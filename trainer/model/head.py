@@ -41,7 +41,7 @@ class ChunkedHead(nn.Linear):
         task = self.task
         rows = max(1, self.chunk_bytes // (4 * self.weight.shape[0]))
         chosen = hidden[0].index_select(0, task.rows)
-        if torch.is_autocast_enabled(chosen.device.type):
+        if not chosen.is_meta and torch.is_autocast_enabled(chosen.device.type):
             chosen = chosen.to(torch.get_autocast_dtype(chosen.device.type))
         scale = 1.0 / task.temperature
         chunked: Any = _Chunked.apply
@@ -91,7 +91,9 @@ class _Chunked(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden)
         # Where rows before this one have left a sum, theirs is the one buffer of the weight's size.
         sums = weight.grad if weight.is_leaf and weight.dtype == total.dtype else None
-        grad_weight = torch.zeros_like(weight, dtype=total.dtype) if sums is None else sums
+        grad_weight = sums
+        if sums is None and ctx.needs_input_grad[1]:  # not the head of LoRA
+            grad_weight = torch.zeros_like(weight, dtype=total.dtype)
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=total.dtype)
         for at, logs in _chunks(hidden, narrow_weight, bias, ctx.scale, ctx.rows):
             logs.sub_(total[at].unsqueeze(-1))
@@ -110,6 +112,8 @@ class _Chunked(torch.autograd.Function):
                 grad_bias += grad.sum(0)
             narrow = grad.to(hidden.dtype)
             grad_hidden[at] = narrow @ narrow_weight
+            if grad_weight is None:
+                continue
             if narrow.dtype == grad_weight.dtype:
                 grad_weight.addmm_(narrow.T, hidden[at])
             else:  # a part of the vocabulary at a time: their product has no room beside the sum
@@ -118,7 +122,7 @@ class _Chunked(torch.autograd.Function):
                 ):
                     sum_part += part.T @ hidden[at]
         by_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
-        by_weight = grad_weight.to(weight.dtype) if sums is None else None
+        by_weight = grad_weight.to(weight.dtype) if grad_weight is not None and sums is None else None
         return grad_hidden, by_weight, by_bias, None, None, None
 
 

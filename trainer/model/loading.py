@@ -21,16 +21,25 @@ def empty_model(folder: Path) -> Any:
     library: Any = transformers
     library.utils.logging.disable_progress_bar()
     try:
-        config = library.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        with torch.device("meta"):
-            model = library.AutoModelForCausalLM.from_config(
-                config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
-            )
+        model = model_of(str(folder), local_files_only=True)
         if (folder / "generation_config.json").is_file():
             model.generation_config = library.GenerationConfig.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # a hostile folder can make the library raise anything
         raise IntegrityError(f"{folder} is not a usable model: {first_line(error)}", REFETCH) from None
     return model
+
+
+def model_of(source: str, local_files_only: bool = False) -> Any:
+    """Return the causal language model that a configuration describes, a folder's or that of a Hugging Face id, on the
+    `meta` device, in float32. Raises whatever the library does."""
+    import transformers
+
+    library: Any = transformers
+    config = library.AutoConfig.from_pretrained(source, local_files_only=local_files_only, trust_remote_code=False)
+    with torch.device("meta"):
+        return library.AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
+        )
 
 
 def fill_model(model: Any, folder: Path, device: torch.device | str) -> None:

@@ -18,7 +18,7 @@ from protocol.files import write_folder
 from protocol.models import REFETCH, TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
 from trainer.data.batch import MicroBatch, Plan, WorkEstimate, pack_row, plan_rows
 from trainer.model.attention import install_attention
-from trainer.model.head import HeadTask, install_head
+from trainer.model.head import ChunkedHead, HeadTask, install_head
 from trainer.model.loading import empty_model, fill_model
 from trainer.model.lora import install_lora, merged
 from trainer.model.sharding import Placement, model_blocks
@@ -44,19 +44,12 @@ class Policy:
     ) -> None:
         self.folder, self.dtype, self.placement = folder, torch_dtype(dtype), placement or Placement()
         self.device = torch.device(self.placement.device)
-        memory = self.placement.memory
         model = empty_model(folder)
-        _without_dropout(model)
-        self.work = WorkEstimate.of(model)
-        self.packs = install_attention(model)
+        self.work, self._lora = WorkEstimate.of(model), lora
+        chunk_mib = self.placement.memory.head_chunk_mib or (640 if self.device.type == "cuda" else 64)
+        self.packs, self.head = prepare_model(model, self.dtype, chunk_mib, frozen, lora)
         if self.placement.context is not None:
             self.placement.context.check(model, self.packs)
-        self.head = install_head(model, (memory.head_chunk_mib or (640 if self.device.type == "cuda" else 64)) << 20)
-        model.requires_grad_(not frozen).train(not frozen)
-        self._lora = lora
-        if lora is not None:
-            install_lora(model, lora)
-        _narrow_frozen(model, self.dtype)
         self.model = self.placement.place(model, self.dtype)
         fill_model(model, folder, self.device)
         self._check_head()
@@ -160,6 +153,20 @@ class Policy:
             config["chat_template"] = [{"name": name, "template": text} for name, text in sorted(templates.items())]
             path.write_bytes(canonical_json(config))
             (folder / "chat_template.jinja").unlink(missing_ok=True)
+
+
+def prepare_model(
+    model: Any, dtype: torch.dtype, chunk_mib: int, frozen: bool, lora: LoraConfig | None
+) -> tuple[bool, ChunkedHead]:
+    """Give an empty model our attention, head and LoRA, without dropout, and the types that its parts are held in.
+    Return whether it takes packed rows, and its head. Raises ConfigError."""
+    _without_dropout(model)
+    packs, head = install_attention(model), install_head(model, chunk_mib << 20)
+    model.requires_grad_(not frozen).train(not frozen)
+    if lora is not None:
+        install_lora(model, lora)
+    _narrow_frozen(model, dtype)
+    return packs, head
 
 
 def _narrow_frozen(model: Any, dtype: torch.dtype) -> None:

@@ -35,6 +35,7 @@ SCALARS = {
     "clip_high": "Share of tokens on which the upper bound of the trust region acted",
     "kl": "Estimated KL divergence from the policy before the step, mean over trained tokens",
     "mismatch": "Estimated KL divergence of the trainer's policy from the workers', mean over trained tokens",
+    "masked": "Share of tokens whose file disagrees too much with the trainer to be learned from",
     "length_error": "Mean distance of answers from their target lengths, in tokens",
     "output_length_mean": "Output tokens, mean over rollouts",
     "groups_used": "Groups with signal that were trained on",
@@ -54,6 +55,7 @@ LABELLED = {
     "task_reward": ("Task reward by environment, mean over rollouts", ("environment",)),
     "mismatch_kl": ("Estimated KL divergence of the trainer's policy from a node's", _SOURCE),
     "mismatch_absolute": ("Mean |difference| of log-probabilities, trainer and node", _SOURCE),
+    "mismatch_masked": ("Tokens of a node's that were not learned from for their mismatch", _SOURCE),
     "files": ("Files trained on by their staleness in policy steps", ("staleness",)),
     "idle_seconds": ("Seconds waited for files by what was missing", ("cause",)),
     "phase_seconds": ("Seconds of the step by what the trainer did", ("phase",)),
@@ -86,8 +88,8 @@ def samples(record: Mapping[str, Any]) -> Iterator[MetricSample]:
             yield MetricSample(name, float(record[name]))
     for mismatch in record.get("mismatches", ()):
         labels = {name: str(mismatch[name]) for name in _SOURCE}
-        yield MetricSample("mismatch_kl", mismatch["kl"], labels)
-        yield MetricSample("mismatch_absolute", mismatch["absolute"], labels)
+        for name in ("kl", "absolute", "masked"):
+            yield MetricSample(f"mismatch_{name}", mismatch[name], labels)
     for measured, name in _BY_LABEL.items():
         (label,) = LABELLED[name][1]
         for value, number in record.get(measured, {}).items():

@@ -21,7 +21,7 @@ from trainer.model.sharding import Placement
 @dataclass(frozen=True)
 class SourceMismatch:
     """Over `tokens` trained tokens of a node's: `kl`, the estimated KL divergence of the trainer's policy (before the
-    step) from the node's, and `absolute`, the mean |difference| of log-probabilities."""
+    step) from the node's, and `absolute`, the mean |difference| of log-probabilities. `masked` of them had no loss."""
 
     node: str
     engine: str
@@ -29,19 +29,23 @@ class SourceMismatch:
     tokens: int
     kl: float
     absolute: float
+    masked: int
 
 
 class MismatchTotals:
     """Sums for each sample of a step, on the device."""
 
     def __init__(self, samples: int, device: torch.device) -> None:
-        self._sums = torch.zeros(samples, 3, dtype=torch.float64, device=device)
+        self._sums = torch.zeros(samples, 4, dtype=torch.float64, device=device)
 
-    def add(self, samples: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor) -> None:
-        """Add a micro-batch: indices of its sequences among the `samples`; per token its `sequence`, and ln p of the
-        trainer before the step (`old`) and of the file (`sampled`), [N] each."""
+    def add(
+        self, samples: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor, masked: Tensor | None = None
+    ) -> None:
+        """Add a micro-batch: indices of its sequences among the `samples`; per token its `sequence`, ln p of the
+        trainer before the step (`old`) and of the file (`sampled`), and whether it has no loss, [N] each."""
         ratio = torch.nan_to_num(old - sampled, nan=LOG_RATIO_MAX).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
-        parts = torch.stack([k3(torch.zeros_like(ratio), ratio), ratio.abs(), torch.ones_like(ratio)], dim=1)
+        dropped = torch.zeros_like(ratio) if masked is None else masked.to(ratio.dtype)
+        parts = torch.stack([k3(torch.zeros_like(ratio), ratio), ratio.abs(), torch.ones_like(ratio), dropped], dim=1)
         index = torch.tensor(samples, dtype=torch.int64, device=sequence.device)[sequence]
         self._sums.index_add_(0, index, parts.double())
 
@@ -58,10 +62,10 @@ class MismatchTotals:
             by_source[key] = by_source.get(key, torch.zeros_like(own)) + own
         mismatches = []
         for key, total in by_source.items():
-            kl, absolute, tokens = total.tolist()
+            kl, absolute, tokens, masked = total.tolist()
             if tokens:
-                mismatches.append(SourceMismatch(*key, int(tokens), kl / tokens, absolute / tokens))
-        kl, _, tokens = sums.sum(0).tolist()
+                mismatches.append(SourceMismatch(*key, int(tokens), kl / tokens, absolute / tokens, int(masked)))
+        kl, _, tokens, _ = sums.sum(0).tolist()
         return (kl / tokens if tokens else None), tuple(sorted(mismatches, key=lambda one: -one.kl))
 
 
@@ -71,7 +75,8 @@ class StepMetrics:
 
     `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: against the policy before
     the step; `mismatch`: that policy against the workers' (None where files do not tell), by source in `mismatches`;
-    `trained_tokens`: of the samples with signal, prompts included; `flops`: operations that training them takes."""
+    `masked`: share of tokens that disagreed too much to have a loss; `trained_tokens`: of the samples with signal,
+    prompts included; `flops`: operations that training them takes."""
 
     step: int
     loss: float
@@ -90,6 +95,7 @@ class StepMetrics:
     learning_rate: float
     mismatch: float | None
     mismatches: tuple[SourceMismatch, ...]
+    masked: float
     trained_tokens: int
     flops: float
     seconds: float
@@ -111,7 +117,7 @@ class StepTotals:
         parts = (loss, batch.entropy.sum(), token_loss.clipped_low.sum(), token_loss.clipped_high.sum(), kl.sum())
         self._sums += torch.stack([torch.full_like(loss, batch.logp.numel()), *parts]).double()
         if batch.sampled is not None:
-            self._mismatch.add(samples, batch.sequence, batch.old, batch.sampled)
+            self._mismatch.add(samples, batch.sequence, batch.old, batch.sampled, token_loss.masked)
 
     def updated(self, norm: float, learning_rate: float) -> None:
         self.norms.append(norm)
@@ -143,6 +149,7 @@ class StepTotals:
             learning_rate=self.learning_rate,
             mismatch=mismatch,
             mismatches=mismatches,
+            masked=sum(one.masked for one in mismatches) / each,
             trained_tokens=sum(one.length for one in selection.samples),
             flops=flops,
             seconds=seconds,

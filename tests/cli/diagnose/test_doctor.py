@@ -189,3 +189,20 @@ def test_an_unreachable_bucket_is_named(tmp_path: Path) -> None:
     found = doctor_checks.judged("s3", partial(doctor_checks.bucket, settings))
     assert found.state == "failed"
     assert found.detail.startswith(f"S3 at {CLOSED} does not answer")
+
+
+@pytest.mark.parametrize(
+    ("shown", "cards", "state", "words"),
+    [
+        ("0", [CARD], "note", "torch can use H (80 GiB); CUDA_VISIBLE_DEVICES=0 shows 1 of 2"),
+        ("", [], "failed", "can use none of /dev/nvidia0, /dev/nvidia1; CUDA_VISIBLE_DEVICES= shows 0 of 2"),
+        ("0,1", [CARD, CARD], "ok", "torch can use H (80 GiB), H (80 GiB)"),
+    ],
+)
+def test_a_card_that_the_environment_hides_is_named(
+    monkeypatch: pytest.MonkeyPatch, shown: str, cards: list[Gpu], state: str, words: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    monkeypatch.setattr(doctor_checks, "device_files", lambda: ("/dev/nvidia0", "/dev/nvidia1"))
+    found = doctor_checks.judge_gpu("cuda", cards, CUDA_BUILD)
+    assert (found.state, words in found.line()) == (state, True)
