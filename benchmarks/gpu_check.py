@@ -1,7 +1,7 @@
-"""What a GPU does with our code: `python -m benchmarks.gpu_check [--device cuda] [--tiny] [--out FILE]`, nine minutes.
+"""What a GPU does with our code: `python -m benchmarks.gpu_check [--device cuda] [--quick] [--out FILE]`, nine minutes.
 
-It needs torch, Triton and transformers, and no network. Each part is a process with a time limit of its own; after each
-the JSON object of all parts so far is written, so that an interrupted run keeps what it measured. `--tiny` takes sizes
+It needs torch, Triton and transformers, and no network. Each part is a process with a time limit of its own, of which
+what it had found by then counts; after each the JSON object of all parts so far is written. `--quick` takes sizes
 for a CPU, to test the script.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 Found = dict[str, Any]
 
 
-def versions(device: str, tiny: bool) -> Found:
+def versions(device: str, quick: bool) -> Found:
     found: Found = {"python": sys.version.split()[0]}
     for name in ("torch", "triton", "transformers", "vllm"):
         try:
@@ -37,14 +37,14 @@ def versions(device: str, tiny: bool) -> Found:
     return found
 
 
-def noise(device: str, tiny: bool) -> Found:
+def noise(device: str, quick: bool) -> Found:
     """Choices of the device beside those of NumPy, and how long a choice takes."""
     import numpy as np
     import torch
 
     from protocol.sampling.noise import choose
 
-    vocabulary, rows, batches = (500, 64, (4,)) if tiny else (152_064, 20_000, (64, 256, 512))
+    vocabulary, rows, batches = (500, 64, (4,)) if quick else (152_064, 20_000, (64, 256, 512))
     source = np.random.default_rng(0)
     found: Found = {}
     for temperature in (1.0, 0.7):
@@ -64,15 +64,15 @@ def noise(device: str, tiny: bool) -> Found:
     return found | {"rows": rows, "peak": _peak(device)}
 
 
-def proofs(device: str, tiny: bool) -> Found:
+def proofs(device: str, quick: bool) -> Found:
     """What proving costs beside a decode step: a row of each request to the CPU, and the chunks that are full there."""
     import torch
 
     from protocol.toploc.proofs import build_many
 
     found: Found = {}
-    for width in (128,) if tiny else (3584, 5120):
-        batch = 4 if tiny else 256
+    for width in (128,) if quick else (3584, 5120):
+        batch = 4 if quick else 256
         rows = torch.randn(batch, width, device=device, dtype=torch.bfloat16)
         found[f"copy_ms_{width}"] = _milliseconds(device, partial(rows.to, "cpu", non_blocking=True))
         chunks = [torch.randn(32, width).bfloat16() for _ in range(max(1, batch // 32))]
@@ -80,13 +80,13 @@ def proofs(device: str, tiny: bool) -> Found:
     return found
 
 
-def tests(device: str, tiny: bool) -> Found:
+def tests(device: str, quick: bool) -> Found:
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/protocol/sampling", "tests/engines"]
-    done = subprocess.run(command + ["--collect-only"] * tiny, capture_output=True, text=True, check=False)
+    done = subprocess.run(command + ["--collect-only"] * quick, capture_output=True, text=True, check=False)
     return {"code": done.returncode, "last": done.stdout.strip().splitlines()[-1:]}
 
 
-def generate(device: str, tiny: bool) -> Found:
+def generate(device: str, quick: bool) -> Found:
     """Tokens a second of a small model, and how far its honest files are from a judge's pass, by batch size."""
     from engines.base import Request, Sampling
     from engines.hf import TransformersEngine
@@ -94,12 +94,12 @@ def generate(device: str, tiny: bool) -> Found:
     from protocol.toploc.proofs import verify
 
     found: Found = {}
-    with _model("0.5B", tiny) as folder:
+    with _model("0.5B", quick) as folder:
         for dtype in ("bfloat16", "float32"):
-            for batch in (2,) if tiny else (1, 64, 256):
+            for batch in (2,) if quick else (1, 64, 256):
                 engine = TransformersEngine(dtype, device, max_batch=batch)
                 engine.load(folder)
-                most = 8 if tiny else 64
+                most = 8 if quick else 64
                 asked = [Request((5, 6, 7 + n % 50), (n, 1, 2), most) for n in range(batch)]
                 engine.generate(asked[:1], Sampling(1.0, ()))
                 started = time.perf_counter()
@@ -113,19 +113,20 @@ def generate(device: str, tiny: bool) -> Found:
                     gaps = verify_rows(seen.logits, made.tokens, keys, list(range(most)), 1.0).gaps
                     worst["gap"] = max(worst["gap"], float(gaps.max()))
                 found[f"{dtype}_{batch}"] = {"tokens_a_second": batch * most / seconds, **worst, "peak": _peak(device)}
+                print(json.dumps(found), flush=True)
     return found
 
 
-def prefill(device: str, tiny: bool) -> Found:
+def prefill(device: str, quick: bool) -> Found:
     """Tokens a second and memory of a judge's pass over one long text, its noise check included."""
     from engines.hf import TransformersEngine
     from protocol.sampling.noise import verify_rows
 
     found: Found = {}
-    with _model("0.5B", tiny) as folder:
+    with _model("0.5B", quick) as folder:
         engine = TransformersEngine("bfloat16", device)
         engine.load(folder)
-        for length in (64,) if tiny else (4096, 16384, 32000):
+        for length in (64,) if quick else (4096, 16384, 32000):
             output = tuple(5 + place % 50 for place in range(length))
             started = time.perf_counter()
             (seen,) = engine.prefill([((5, 6, 7), output)])
@@ -134,17 +135,75 @@ def prefill(device: str, tiny: bool) -> Found:
                 places = list(range(start, start + len(part)))
                 verify_rows(seen.project(seen.states[start : start + 1024]), part, [(1, 2, 3)] * len(part), places, 1.0)
             found[f"{length}"] = {"tokens_a_second": length / (time.perf_counter() - started), "peak": _peak(device)}
+            print(json.dumps(found), flush=True)
     return found
 
 
-# Part → seconds that it may take.
+def train(device: str, quick: bool) -> Found:
+    """Tokens a second, share of the peak and memory of training steps, one setting after another."""
+    import torch
+
+    from protocol.config import LoraConfig, TrainConfig, WorkConfig
+    from trainer.config import MemoryConfig
+    from trainer.learner import Learner
+    from trainer.model.sharding import Placement
+    from trainer.reports.bench import bench
+
+    found: Found = {}
+    row = 64 if quick else 8192
+    settings: dict[str, tuple[int, Found]] = {
+        "plain": (row, {}),
+        "offloaded": (row, {"offload_optimizer": True}),
+        "long": (4 * row, {"checkpoint_activations": True}),
+        "compiled": (row, {"compile": True}),
+    }
+    with _model("0.5B", quick) as folder:
+        for name, (tokens, memory), lora in (
+            *((name, setting, None) for name, setting in settings.items() if not (quick and name == "compiled")),
+            ("lora", (row, {}), LoraConfig(rank=4)),
+        ):
+            placement = Placement(device=device, memory=MemoryConfig(row_tokens=tokens, **memory))
+            try:
+                learner = Learner(folder, TrainConfig(lora=lora), 1.0, "bfloat16", placement)
+                shape = WorkConfig(max_new_tokens=tokens // 2, max_prompt_tokens=16)
+                found[name] = bench(learner, shape, 1, 1, lambda line: None)
+            except torch.OutOfMemoryError as error:
+                found[name] = {"failed": str(error)[:200]}
+            print(json.dumps(found), flush=True)
+    return found
+
+
+def repeat(device: str, quick: bool) -> Found:
+    """Whether a checkpoint goes on bit for bit: two steps, and one with the second taken by another learner."""
+    import torch
+
+    from protocol.config import TrainConfig
+    from trainer.learner import Learner
+    from trainer.model.sharding import Placement
+    from trainer.reports.bench import full_row
+
+    groups = full_row(64 if quick else 4096, 300)
+    with _model("0.5B", quick) as folder, tempfile.TemporaryDirectory() as kept:
+        one, other = (Learner(folder, TrainConfig(), 1.0, "bfloat16", Placement(device=device)) for _ in range(2))
+        one.train_step(groups)
+        one.start_checkpoint(Path(kept) / "step", {}).wait()
+        one.train_step(groups)
+        other.load_checkpoint(Path(kept) / "step")
+        other.train_step(groups)
+        pairs = zip(one.policy.model.parameters(), other.policy.model.parameters(), strict=True)
+        return {"different": sum(not torch.equal(mine, theirs) for mine, theirs in pairs)}
+
+
+# Part → seconds that it may take: nine minutes together.
 PARTS: dict[str, tuple[float, Callable[[str, bool], Found]]] = {
-    "versions": (30, versions),
-    "noise": (120, noise),
-    "proofs": (30, proofs),
-    "tests": (90, tests),
-    "generate": (150, generate),
-    "prefill": (120, prefill),
+    "versions": (20, versions),
+    "noise": (60, noise),
+    "proofs": (20, proofs),
+    "tests": (60, tests),
+    "generate": (90, generate),
+    "prefill": (80, prefill),
+    "train": (150, train),
+    "repeat": (60, repeat),
 }
 
 
@@ -174,13 +233,13 @@ def _peak(device: str) -> int | None:
 
 
 @contextmanager
-def _model(name: str, tiny: bool) -> Iterator[Path]:
+def _model(name: str, quick: bool) -> Iterator[Path]:
     """A folder with random weights of Qwen2.5's shape."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    width, layers, heads, vocabulary = (128, 2, 4, 300) if tiny else (896, 24, 14, 151_936)
+    width, layers, heads, vocabulary = (128, 2, 4, 300) if quick else (896, 24, 14, 151_936)
     shape = Qwen2Config(
-        vocab_size=vocabulary, hidden_size=width, intermediate_size=2 * width if tiny else 4864,
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=2 * width if quick else 4864,
         num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=2, max_position_embeddings=32768,
         tie_word_embeddings=True, initializer_range=0.05,
     )  # fmt: skip
@@ -192,12 +251,12 @@ def _model(name: str, tiny: bool) -> Iterator[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what a GPU does with muster.")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="sizes for a CPU, to test the script")
+    parser.add_argument("--quick", action="store_true", help="sizes for a CPU, to test the script")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build")) / "gpu_check.json")
     parser.add_argument("--part", choices=PARTS, help="only this one, in this process")
     given = parser.parse_args()
     if given.part:
-        print(json.dumps(PARTS[given.part][1](given.device, given.tiny)))
+        print(json.dumps(PARTS[given.part][1](given.device, given.quick)))
         return 0
     found: Found = {}
     given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -206,16 +265,17 @@ def main() -> int:
         started = time.perf_counter()
         try:
             done = subprocess.run(
-                command + ["--tiny"] * given.tiny,
+                command + ["--quick"] * given.quick,
                 capture_output=True,
                 text=True,
-                timeout=None if given.tiny else seconds,
+                timeout=None if given.quick else seconds,
                 check=False,
             )
             lines = done.stdout.strip().splitlines()
             found[name] = json.loads(lines[-1]) if not done.returncode else {"failed": done.stderr[-2000:]}
-        except subprocess.TimeoutExpired:
-            found[name] = {"failed": f"not done after {seconds:.0f} s"}
+        except subprocess.TimeoutExpired as error:
+            whole = [line for line in (error.stdout or b"").decode().split("\n")[:-1] if line.startswith("{")]
+            found[name] = json.loads(whole[-1] if whole else "{}") | {"failed": f"not done after {seconds:.0f} s"}
         found[name]["seconds"] = round(time.perf_counter() - started, 1)
         given.out.write_text(json.dumps(found, indent=1) + "\n")
         print(json.dumps({name: found[name]}), flush=True)

@@ -123,8 +123,9 @@ class TimedPool:
         placed = number << 96 | pack_work(POOL, 0, counter, 100, 8)
         yield self._event("Pools", "WorkSubmitted", node=node, placed=placed, root=sha, fileHash=sha)
         if number >= DECIDED_AFTER:
-            done = {"file": POOL << 32 | number - DECIDED_AFTER, "code": int(Code.ACCEPT), "time": int(time.time())}
-            yield self._event("Pools", "FileSettled", **done)
+            sequence, word = number - DECIDED_AFTER, int(Code.ACCEPT) << 240 | int(time.time()) << 208
+            words = [0] * (sequence & 15) + [word]
+            yield self._event("Pools", "FilesSettled", file=POOL << 32 | sequence & ~15, words=words)
 
     def _event(self, contract: str, name: str, **args: Any) -> Event:
         return Event(self.head, bytes(32), "0x" + "00" * 32, 0, contract, name, args, int(time.time()))

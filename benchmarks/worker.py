@@ -85,7 +85,8 @@ class MadeUp:
         self.config, self.pool_id, self.newest_weights = SimpleNamespace(pool=1), POOL, 0
         self.chain = SimpleNamespace(now=0)
         self.client = SimpleNamespace(account=KEY, now=lambda: int(time.time()))
-        self.first, self.last, self.stop = 0.0, 0.0, lambda: None
+        self.first = self.last = 0.0
+        self.stop: Callable[[], object] = lambda: None
 
     def pool(self) -> Pool:
         return self.state.pools[1]

@@ -33,17 +33,20 @@ class ContractCall(Call, Generic[R]):
     the receipt.
 
     `base_units` leave the sender's account. `approval`, for a call whose contract takes them by allowance: the call
-    that lets it take so many base units, None if it may already.
+    that lets it take so many base units, None if it may already. `before`: what has to be mined first.
     """
 
     client: ChainClient = field(repr=False)
     result: Callable[[Receipt], R] = field(repr=False)
     base_units: int = 0
     approval: Callable[[int], "ContractCall[Receipt] | None"] | None = field(default=None, repr=False)
+    before: "tuple[ContractCall[Receipt], ...]" = field(default=(), repr=False)
 
     def send(self) -> R:
-        """Approve if need be, send, and wait until mined. Raises ContractError with the decoded reason when the
-        contract refuses; other errors: see `ChainClient.send`."""
+        """Send what has to come before, approve if need be, send, and wait until mined. Raises ContractError with the
+        decoded reason when the contract refuses; other errors: see `ChainClient.send`."""
+        for call in self.before:
+            call.send()
         approval = self.approval(self.base_units) if self.approval else None
         if approval is not None:
             approval.send()
@@ -306,9 +309,8 @@ class Pools(Contract):
 
     `fund` adds base units to the budget; `settle_pool`, after the last window, returns those sent to the owner.
     `join_for` and `leave_for` send what the node key signed; the former's last argument is an invite, or empty.
-    `refresh` recomputes a member's limit after its stake grew. `announce_mirror`: where else the file of the node's own
-    submission is served. `review_seats` lets an understaffed pool take work once its group has the seats, or the
-    reverse.
+    `refresh` recomputes a member's limit after its stake grew. `review_seats` lets an understaffed pool take work once
+    its group has the seats, or the reverse.
     """
 
     name = "Pools"
@@ -324,7 +326,6 @@ class Pools(Contract):
     join_for = Sends[[int, str, int, bytes, bytes], Receipt]()
     leave_for = Sends[[int, str, int, bytes], Receipt]()
     refresh = Sends[[int, str], Receipt]()
-    announce_mirror = Sends[[int, int, str], Receipt]()
     review_seats = Sends[[int], Receipt]()
     pool_of = Reads[[int], PoolView](record(PoolView))
     pool_count = Reads[[], int]()
@@ -351,7 +352,18 @@ class Pools(Contract):
         """Pay everything of the submission's node that vested up to it (choose it with `State.claim_hint`); returns
         base units paid to the operator."""
         named = submission.pool, submission.node, submission.sequence, submission.inner
-        return self.call("claim", *named, result="Claimed.amount")
+        return self.call("claim", *named, list(submission.lane_words), result="Claimed.amount")
+
+    def unpacking(self, files: Sequence[Submission]) -> tuple[ContractCall[Receipt], ...]:
+        """Return the calls, one a lane, that give files words of their own where only their lane's hash binds them."""
+        lanes = dict[int, list[Submission]]()
+        for file in files:
+            if file.lane_words:
+                lanes.setdefault(file.lane, []).append(file)
+        return tuple(
+            self.call("unpack", some[0].pool, lane, list(some[0].lane_words), sum(1 << file.place for file in some))
+            for lane, some in lanes.items()
+        )
 
     def submit_lane(
         self, pool: int, files: Sequence[SignedFile], receipts: Sequence[UploadReceipt] = ()
@@ -428,13 +440,15 @@ class BallotContract(Contract):
 class Court(BallotContract):
     """Called by validators' voting keys and keepers, and by pools' owners: `set_service` names the key that relays
     submissions and signs receipts, `announce_service` the URL of the pool's service. `close_committee` (pool, lane,
-    round) pays and fines its members once nothing that judges their votes can change any more."""
+    round) pays and fines its members once nothing that judges their votes can change any more. `announce_mirror`: where
+    else a file is served, by its node or a seat that has it."""
 
     name = "Court"
     committee_view = "committeeOf"
     close_committee = Sends[[int, int, int], Receipt]()
     set_service = Sends[[int, str], Receipt]()
     announce_service = Sends[[int, str], Receipt]()
+    announce_mirror = Sends[[int, int, str], Receipt]()
     staffed = Reads[[int], bool]()
     terms_of = Reads[[int], Terms](Terms.of)
 
@@ -448,7 +462,7 @@ class Court(BallotContract):
         """Reveal as the last revealer, and settle the round. Raises ContractError, before anything is sent, while
         another reveal is neither mined nor pending."""
         refs = [file.file_ref for file in files]
-        return replace(self.call("revealAndSettle", *place, member, codes, verdict_hash, salt, refs), pending=True)
+        return replace(self.call("revealAndSettle", *place, (member, codes, verdict_hash, salt), refs), pending=True)
 
     def settle(self, place: Place, files: Sequence[Submission]) -> ContractCall[Receipt]:
         """Tally a round; `files` are all of the lane's submissions in order (`State.files_of(lane)`)."""
@@ -484,7 +498,8 @@ class Appeals(Contract):
     def dispute(self, submission: Submission) -> ContractCall[int]:
         """Dispute the committee's outcome before `final_time`; returns the first jury's trial number."""
         deposit = Juries(self.client, self.deployment).deposit_of(submission.pool, 1)
-        return self.call("dispute", *submission.named, takes=deposit, result="Disputed.trial")
+        call = self.call("dispute", *submission.named, takes=deposit, result="Disputed.trial")
+        return replace(call, before=Pools(self.client, self.deployment).unpacking([submission]))
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: take the case on, or resolve it for good."""
@@ -533,7 +548,8 @@ class Canaries(Contract):
         deposit = terms.committee * params["canarySlash"] + juries * terms.jury * terms.juryFee
         opening = planted.salt, list(planted.proof), consent
         failing = rollout.row, rollout.row_hash, list(rollout.proof)
-        return self.call("open", *submission.named, opening, failing, int(reason), takes=deposit)
+        call = self.call("open", *submission.named, opening, failing, int(reason), takes=deposit)
+        return replace(call, before=Pools(self.client, self.deployment).unpacking([submission]))
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: take the case on, or end it; at once when nobody is accused."""
@@ -555,7 +571,8 @@ class NodeChallenges(Contract):
         pool, node = files[0].pool, files[0].node
         named = pool, node, [file.sequence for file in files], [file.inner for file in files], evidence
         bond = Juries(self.client, self.deployment).deposit_of(pool, len(files))
-        return self.call("open", *named, takes=bond, result="ChallengeOpened.challenge")
+        call = self.call("open", *named, takes=bond, result="ChallengeOpened.challenge")
+        return replace(call, before=Pools(self.client, self.deployment).unpacking(files))
 
 
 class Timelock(Contract):

@@ -53,7 +53,7 @@ def act(
             f"{session.client.address} has {show_tokens(have)} tokens and needs {show_tokens(need)}",
             "get more: on a test network who governs it mints (muster governance propose --mint ADDRESS=TOKENS)",
         )
-    plan = _with_approval(session, transactions)
+    plan = _with_needed(session, transactions)
     if by.dry_run:
         _simulate(session, plan, by, facts)
         return
@@ -113,12 +113,16 @@ def confirm(question: str) -> None:
         raise ConfigError("not confirmed", "nothing was sent")
 
 
-def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction]) -> list[PlannedTransaction]:
-    """The transactions, after one that lets their contract (a command pays one at most) take all that they need."""
+def _with_needed(session: "Session", transactions: Sequence[PlannedTransaction]) -> list[PlannedTransaction]:
+    """The transactions, after those that must come before them, and one that lets their contract (a command pays one at
+    most) take all that they need."""
+    before = [call for planned in transactions for call in planned.call.before]
+    needed = [PlannedTransaction("give the file a word of its own", call) for call in before]
+    later = [replace(planned, after=planned.after or bool(planned.call.before)) for planned in transactions]
     taking = [planned.call for planned in transactions if planned.call.approval]
     base_units = sum(call.base_units for call in taking)
     approval = session.suite.token.approval(taking[0].to, base_units) if base_units else None
     if approval is None:
-        return list(transactions)
+        return [*needed, *later]
     first = PlannedTransaction(f"let {taking[0].label.split('.')[0]} take that much", approval)
-    return [first, *(replace(planned, after=planned.after or planned.call in taking) for planned in transactions)]
+    return [*needed, first, *(replace(planned, after=planned.after or planned.call in taking) for planned in later)]

@@ -127,6 +127,7 @@ class VllmEngine(BatchingEngine):
             raise IntegrityError(
                 f"vLLM cannot load {weights}: {first_line(error)}", "check the model, or use engine transformers"
             ) from None
+        check_settings(llm.llm_engine.vllm_config, self.dtype)
         self._max_len = int(llm.llm_engine.model_config.max_model_len)
         llm.collective_rpc("muster_install", args=(self.dtype, self._second))
         return llm
@@ -240,6 +241,19 @@ class VllmEngine(BatchingEngine):
             raise MusterError("the engine has no weights yet", "call load with a model folder first")
         vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
         check_sequence(prompt, tokens, self._max_len, vocabulary, output)
+
+
+def check_settings(config: Any, dtype: str) -> None:
+    """Raise ConfigError where vLLM, by its environment or version, computes otherwise than a verifier: keys, values or
+    weights in fewer bits, or tokens that a draft model proposed."""
+    cache = str(config.cache_config.cache_dtype).removeprefix("torch.")
+    found = {
+        f"keeps keys and values in {cache}": cache not in ("auto", dtype),
+        "quantises weights": config.quant_config is not None,
+        "speculates": config.speculative_config is not None,
+    }
+    for what in (name for name, is_so in found.items() if is_so):
+        raise ConfigError(f"vLLM {what}: its files would be refused", "take that setting out of vLLM's environment")
 
 
 def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:

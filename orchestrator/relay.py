@@ -198,7 +198,7 @@ class Relay:
 
     def _without_stale(self, rows: list[SubmissionRow], pool: Pool) -> list[SubmissionRow]:
         """Return the submissions whose step has the seed that they were made from, and forget those whose step has
-        another one since a reorganisation: they would be refused, and their nodes slashed. Nodes hand in again what is
+        another one since a reorganisation: they would be malformed, and their nodes pay. Nodes hand in again what is
         still good."""
         seeds, stale, good = dict[int, bytes | None](), set[SubmissionRow](), list[SubmissionRow]()
         for row in rows:

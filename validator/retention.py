@@ -371,7 +371,7 @@ class RetentionService:
         if data is None:
             raise IntegrityError(f"the bytes of file {file.sequence} of pool {file.pool} are gone", "see the disk")
         serving.show(file.sha256, data)
-        receipt = suite.pools.announce_mirror(file.pool, file.sequence, serving.url(file.sha256)).send()
+        receipt = suite.court.announce_mirror(file.pool, file.sequence, serving.url(file.sha256)).send()
         self._announced.add((file.pool, file.sequence))
         return receipt
 

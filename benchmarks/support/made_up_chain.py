@@ -167,7 +167,9 @@ def _work(
         node = address(10_000 + sequence % nodes)
         yield _log("Pools", "WorkSubmitted", plain=(node, placed, seed, _digest(sequence, seed)))
     for sequence in range(parent.settled, settled):
-        yield _log("Pools", "FileSettled", plain=(1 << 32 | sequence, int(_code(sequence)), 1_000_000))
+        word = int(_code(sequence)) << 240 | 1_000_000 << 208
+        words = [0] * (sequence & 15) + [word]
+        yield _log("Pools", "FilesSettled", plain=(1 << 32 | sequence & ~15, words))
         yield _log("MusterToken", "Transfer", address(3), address(5000), plain=(10 * _units(sequence),))
     for sequence in range(max(0, parent.settled - DISPUTABLE), max(0, settled - DISPUTABLE)):
         if _code(sequence) is Code.MALFORMED:

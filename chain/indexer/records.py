@@ -202,6 +202,7 @@ class Submission:
     nothing can change it any more (a paid file nobody disputed is final by the clock alone: see `is_final`).
     `committees`: how many were drawn for it until it was settled; each earns a fee.
     `cumulative`: the node's earned units up to this file if it can be named in a claim, else 0.
+    `lane_words`: its lane's words as one round left them that settled all of it (`FileSlot`); a claim gives them.
     """
 
     pool: int
@@ -226,6 +227,7 @@ class Submission:
     frozen: bool = False
     committees: int = 0
     cumulative: int = 0
+    lane_words: tuple[int, ...] = ()
     forfeited: bool = False
     slashed: int = 0
 
@@ -258,9 +260,9 @@ class Submission:
         return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 96))
 
     @property
-    def file_ref(self) -> tuple[bytes, str]:
-        """`FileRef(inner, node)`."""
-        return self.inner, self.node
+    def file_ref(self) -> tuple[bytes, str, int]:
+        """`FileRef(inner, node, units)`."""
+        return self.inner, self.node, self.units
 
     @property
     def named(self) -> tuple[Any, ...]:

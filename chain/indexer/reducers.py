@@ -82,6 +82,11 @@ def sets(table: str, key: str, **values: Any) -> Callable[[Reducer, Args], None]
     return set_fields
 
 
+def settled_code(word: int) -> int:
+    """Return the outcome in a settled file's word."""
+    return word >> 240 & 0xFF
+
+
 def earn(account: Account, sub: Submission) -> None:
     account.units_awarded += sub.units
     account.units_earned += sub.units
@@ -248,28 +253,20 @@ class Pools(Reducer):
             lane = state.lanes[sub.pool, sub.lane] = Lane(sub.pool, sub.lane, [Round(0, seed_block=0)])
         lane.sequences.append(sub.sequence)
 
-    def MirrorAnnounced(self, a: Args) -> None:
-        state, key, sender = self.state, (a["pool"], a["sequence"]), a["sender"]
-        uri: str = a["uri"]
-        sub: Submission | None = state.submissions.get(key)
-        # Anybody can emit this, with any text; only its own node and the seats that had it speak for a file.
-        if sub is None or len(uri) > MAX_MIRROR:
-            return
-        by_node = sub.node == sender
-        members = [(judging, seat) for judging in state.lane_of(sub).rounds for seat in judging.seats]
-        had = [seat for judging, seat in members if judging.had(seat, sub.place)]
-        seats = [seat for seat in had if state.seats[seat].voter == sender]
-        if by_node or seats:
-            mirrors = state.mirrors.setdefault(key, Mirrors())
-            mirrors.seats.update(dict.fromkeys(seats, uri))
-            if by_node and len(mirrors.node) < MOST_NODE_MIRRORS:
-                mirrors.node.append(uri)
+    def FilesSettled(self, a: Args) -> None:
+        pool, first, words = a["file"] >> 32, a["file"] & 0xFFFFFFFF, a["words"]
+        lane_words = tuple(word if Code(settled_code(word)).is_paid else 0 for word in words) if all(words) else ()
+        for place, word in enumerate(words):
+            if word:
+                sub = self.state.submissions[pool, first + place]
+                sub.lane_words = lane_words if lane_words and lane_words[place] else ()
+                self.settle(sub, settled_code(word), word >> 208 & 0xFFFFFFFF)
 
-    def FileSettled(self, a: Args) -> None:
-        sub, event = self.file(a), self.event
+    def settle(self, sub: Submission, code: int, final_time: int) -> None:
+        event = self.event
         account = self.state.accounts[sub.pool, sub.node]
-        sub.code = sub.votes_code = a["code"]
-        sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, a["time"]
+        sub.code = sub.votes_code = code
+        sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, final_time
         account.units_pending -= sub.units
         if sub.is_paid:
             earn(account, sub)
@@ -360,6 +357,23 @@ class Court(Reducer):
 
     def ServiceAnnounced(self, a: Args) -> None:
         self.state.pools[a["pool"]].service_url = a["url"][:MAX_URL]
+
+    def MirrorAnnounced(self, a: Args) -> None:
+        state, key, sender = self.state, (a["pool"], a["sequence"]), a["sender"]
+        uri: str = a["uri"]
+        sub: Submission | None = state.submissions.get(key)
+        # Anybody can emit this, with any text; only its own node and the seats that had it speak for a file.
+        if sub is None or len(uri) > MAX_MIRROR:
+            return
+        by_node = sub.node == sender
+        members = [(judging, seat) for judging in state.lane_of(sub).rounds for seat in judging.seats]
+        had = [seat for judging, seat in members if judging.had(seat, sub.place)]
+        seats = [seat for seat in had if state.seats[seat].voter == sender]
+        if by_node or seats:
+            mirrors = state.mirrors.setdefault(key, Mirrors())
+            mirrors.seats.update(dict.fromkeys(seats, uri))
+            if by_node and len(mirrors.node) < MOST_NODE_MIRRORS:
+                mirrors.node.append(uri)
 
     def LaneSubmitted(self, a: Args) -> None:
         self.state.lanes[a["pool"], a["lane"]].round.seed_block = a["seedBlock"]

@@ -5,6 +5,7 @@ import {SuiteContract} from "./SuiteContract.sol";
 import {IAppeals} from "./interfaces/IAppeals.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileId} from "./libraries/FileId.sol";
+import {FileSlot} from "./libraries/FileSlot.sol";
 import {FileData, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
@@ -61,7 +62,7 @@ contract Appeals is IAppeals, SuiteContract {
     /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.
     function _awaitCanary(uint256 pool, uint256 sequence, FileData calldata file) private view {
         if (pools.canaryRootOf(pool, file.step) == 0) return;
-        uint256 until = pools.submissionOf(pool, sequence).finalAt;
+        uint256 until = FileSlot.finalAt(pools.wordOf(pool, sequence));
         if (block.timestamp < until) revert NotYet(until);
     }
 

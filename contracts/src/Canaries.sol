@@ -3,10 +3,10 @@ pragma solidity 0.8.37;
 
 import {SuiteContract} from "./SuiteContract.sol";
 import {ICanaries} from "./interfaces/ICanaries.sol";
-import {IPools} from "./interfaces/IPools.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
+import {FileSlot} from "./libraries/FileSlot.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
@@ -14,6 +14,8 @@ import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProo
 
 /// @title Canaries
 contract Canaries is ICanaries, SuiteContract {
+    using FileSlot for uint256;
+
     /// @inheritdoc ICanaries
     uint256 public constant DEPTH = 4;
     bytes32 private constant ROWS_TAG = keccak256("muster/audit/1");
@@ -133,11 +135,11 @@ contract Canaries is ICanaries, SuiteContract {
         private
         returns (uint256 code, uint256 fees)
     {
-        IPools.Submission memory submission = pools.submissionOf(pool, sequence);
-        if (submission.phase == IPools.Phase.Disputed) {
+        uint256 slot = pools.wordOf(pool, sequence);
+        if (slot.phase() == FileSlot.DISPUTED) {
             bytes32 inner = FileDigest.inner(pool, sequence, file);
-            if (FileDigest.digest(inner, file.node) != uint160(submission.digest)) revert NotThisFile();
-            if (block.timestamp >= submission.finalAt) revert WindowOver(submission.finalAt);
+            if (FileDigest.digest(inner, file.node) != slot.digest()) revert NotThisFile();
+            if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
             return appeals.cancel(pool, sequence);
         }
         code = pools.hold(pool, sequence, file); // reverts unless settled and within the window

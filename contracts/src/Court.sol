@@ -96,6 +96,11 @@ contract Court is ICourt, SuiteContract {
     }
 
     /// @inheritdoc ICourt
+    function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external {
+        emit MirrorAnnounced(pool, sequence, msg.sender, uri);
+    }
+
+    /// @inheritdoc ICourt
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view {
         bytes32 digest = receiptDigest(pool, node, fileHash, receipt.size, receipt.time);
         // never ERC-1271: what a contract acknowledged it can deny, when the work is there
@@ -337,13 +342,10 @@ contract Court is ICourt, SuiteContract {
         uint256 pool,
         uint256 lane,
         uint256 round,
-        uint256 member,
-        uint256 codes,
-        bytes32 verdictHash,
-        bytes32 salt,
+        Opening calldata vote_,
         FileRef[] calldata files
     ) external {
-        reveal(pool, lane, round, member, codes, verdictHash, salt);
+        reveal(pool, lane, round, vote_.member, vote_.codes, vote_.verdictHash, vote_.salt);
         settle(pool, lane, round, files);
     }
 
@@ -362,13 +364,13 @@ contract Court is ICourt, SuiteContract {
         for (uint256 i = 0; i < terms.committee; ++i) {
             uint256 ballot = uint256(ballotOf[(key << 3) | i]);
             delete ballotOf[(key << 3) | i];
+            if (word.revealed() & (1 << i) == 0) ballot = 0;
             uint256 seat = word.member(i);
-            bool present = word.revealed() & (1 << i) != 0;
-            if (present && ballot & FROZEN != 0) seats.release(seat);
-            (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
-                present ? ballot & type(uint64).max : 0, codes, terms.fee, minorityPenalty, withheldPenalty
-            );
-            if (!present) penalty = 0; // taken at settlement
+            if (ballot & FROZEN != 0) seats.release(seat);
+            (uint256 paid, uint256 burnt, uint256 penalty) =
+                Reckoning.closed(uint64(ballot), codes, terms.fee, minorityPenalty, withheldPenalty);
+            // who did not reveal has paid at settlement
+            if (word.revealed() & (1 << i) == 0) penalty = 0;
             if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
             emit MemberClosed(pool, lane, seat, round, paid, burnt, penalty);
             if (paid + burnt != 0) pools.payFees(pool, seats.ownerOf(seat), paid, burnt);

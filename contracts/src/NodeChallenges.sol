@@ -7,12 +7,15 @@ import {IPools} from "./interfaces/IPools.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
+import {FileSlot} from "./libraries/FileSlot.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {PoolTerms, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title NodeChallenges
 contract NodeChallenges is INodeChallenges, SuiteContract {
+    using FileSlot for uint256;
+
     /// @inheritdoc INodeChallenges
     uint256 public constant MAX_FILES = 256;
     /// Holds of a stake beyond which no challenge is opened: half of what `Stakes` can count, whose end is for good.
@@ -103,12 +106,12 @@ contract NodeChallenges is INodeChallenges, SuiteContract {
         for (uint256 i = 0; i < count; ++i) {
             uint256 sequence = sequences[i];
             if (i != 0 && sequence <= sequences[i - 1]) revert NotAscending(sequence);
-            IPools.Submission memory file = pools.submissionOf(pool, sequence);
-            bool ended = file.phase == IPools.Phase.Settled || file.phase == IPools.Phase.Final;
-            if (!ended || Codes.kind(file.code) != Codes.KIND_ACCEPT || block.timestamp < file.finalAt) {
+            uint256 file = pools.wordOf(pool, sequence);
+            bool ended = file.phase() == FileSlot.SETTLED || file.phase() == FileSlot.FINAL;
+            if (!ended || Codes.kind(file.code()) != Codes.KIND_ACCEPT || block.timestamp < file.finalAt()) {
                 revert NotAccepted(sequence);
             }
-            if (uint160(file.digest) != FileDigest.digest(inners[i], node)) revert NotThisFile(sequence);
+            if (file.digest() != FileDigest.digest(inners[i], node)) revert NotThisFile(sequence);
         }
     }
 

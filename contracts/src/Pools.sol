@@ -58,6 +58,14 @@ contract Pools is IPools, SuiteContract {
         address collector;
     }
 
+    /// @dev Of a round: its sixteen codes, when its outcomes are final, and how many files have got theirs.
+    struct Outcomes {
+        uint256 pool;
+        uint256 codes;
+        uint256 time;
+        uint256 settled;
+    }
+
     struct Step {
         bytes32 canaryRoot;
         uint40 publishedAt;
@@ -82,7 +90,9 @@ contract Pools is IPools, SuiteContract {
     mapping(uint256 pool => mapping(uint256 step => Step)) private _steps;
     /// By pool << 160 | node.
     mapping(uint256 member => Word) private _accounts;
-    /// By FileId.
+    /// By FileId >> 4: the hash of its files' words as they came in, or as the round left them that settled all.
+    mapping(uint256 key => bytes32) private _lanes;
+    /// By FileId: the word of a file that its lane's hash does not stand for (any more).
     mapping(uint256 id => uint256 slot) private _files;
     /// @inheritdoc IPools
     mapping(address node => uint256) public nonceOf;
@@ -392,6 +402,7 @@ contract Pools is IPools, SuiteContract {
         lane = state.lanes();
         if (lane == PoolSlot.MAX_LANES) revert AmountTooLarge();
         bytes32 domain = TypedData.domain(DOMAIN, address(this));
+        uint256[] memory words = new uint256[](files.length);
         for (uint256 i = 0; i < files.length; ++i) {
             FileData calldata file = files[i];
             Word storage accountWord = _accounts[_member(pool, file.node)];
@@ -399,16 +410,12 @@ contract Pools is IPools, SuiteContract {
             (uint256 limit, uint256 maxLag) = relayed
                 ? (account.limit(), state.maxLag())
                 : (_limitInTime(pool, state, account, file, receipts[i]), PoolSlot.MAX_STEPS);
-            (state, accountWord.word) =
+            (state, accountWord.word, words[i]) =
                 _place(state, account, limit, maxLag, pool, (lane << 4) | i, file, domain, signatures[i]);
         }
+        _lanes[FileId.pack(pool, lane << 4) >> 4] = FileSlot.hash(words);
         _pools[pool].word = state.withLanes(lane + 1);
         court.openLane(pool, lane, files.length);
-    }
-
-    /// @inheritdoc IPools
-    function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external {
-        emit MirrorAnnounced(pool, sequence, msg.sender, uri);
     }
 
     /// @dev The node's limit if the receipt of its file came before all that would refuse it.
@@ -434,8 +441,8 @@ contract Pools is IPools, SuiteContract {
         court.checkReceipt(pool, file.node, file.fileHash, receipt);
     }
 
-    /// @dev One file at its place: signature, limits, reservation, storage, event. Returns the words of pool and account
-    /// to write.
+    /// @dev One file at its place: signature, limits, reservation, event. Returns the words of pool and account to write,
+    /// and the file's.
     function _place(
         uint256 state,
         uint256 account,
@@ -446,7 +453,7 @@ contract Pools is IPools, SuiteContract {
         FileData calldata file,
         bytes32 domain,
         bytes calldata signature
-    ) private returns (uint256, uint256) {
+    ) private returns (uint256, uint256, uint256) {
         (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(state, account, limit, maxLag, file);
         bytes32 signed = MessageHashUtils.toTypedDataHash(domain, _submissionHash(pool, file));
         if (!TypedData.signedBy(file.node, signed, signature)) {
@@ -455,10 +462,10 @@ contract Pools is IPools, SuiteContract {
         if (error_ != 0) revert FileRefused(sequence & 15, abi.encodePacked(error_, a, b, c));
         uint256 placed = FileDigest.placed(pool, sequence, file);
         uint256 digest = FileDigest.digest(FileDigest.inner(file.root, file.fileHash, placed), file.node);
-        _files[FileId.pack(pool, sequence)] = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
         emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
+        uint256 word = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
         unchecked {
-            return (state - _reserved(file.units, state), account.submitted(file.units)); // it is free
+            return (state - _reserved(file.units, state), account.submitted(file.units), word); // it is free
         }
     }
 
@@ -522,18 +529,27 @@ contract Pools is IPools, SuiteContract {
         uint256 window,
         FileRef[] calldata files
     ) external onlyCourt {
+        uint256 first = FileId.pack(pool, lane << 4);
+        uint256[] memory words = _pendingWords(files);
+        if (FileSlot.hash(words) != _lanes[first >> 4]) revert WrongFile(lane << 4);
+        Outcomes memory outcomes = Outcomes(pool, codes, block.timestamp + window, 0);
+        _settleAll(outcomes, files, words);
+        emit FilesSettled(first, words);
+        if (_keep(first, words, outcomes.settled != words.length)) _lanes[first >> 4] = FileSlot.hash(words);
         uint256 state = _pools[pool].word;
-        uint256 back;
-        uint256 undrawn = (ROUNDS - rounds) * state.fees();
-        uint256 sequence = lane << 4;
-        if (files.length > 16 || codes >> (files.length << 2) != 0) revert BadCount();
-        for (uint256 i = 0; i < files.length; ++i) {
-            uint256 code = Codes.get(codes, i);
-            if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
-            _settle(pool, sequence + i, files[i], code, window);
-            back += undrawn;
-        }
+        uint256 back = (ROUNDS - rounds) * state.fees() * outcomes.settled;
         if (back != 0) _pools[pool].word = _credit(state, back);
+    }
+
+    /// @inheritdoc IPools
+    function unpack(uint256 pool, uint256 lane, uint256[] calldata words, uint256 places) external {
+        uint256 id = FileId.checked(pool, lane << 4);
+        for (uint256 i = 0; i < words.length; (++i, ++id)) {
+            if ((places >> i) & 1 == 0 || _files[id] != 0) continue;
+            uint256 slot = _wordIn(id, words);
+            if (slot.phase() != FileSlot.SETTLED) revert WrongPhase(uint32(id), Phase(slot.phase()));
+            _files[id] = slot;
+        }
     }
 
     /// @inheritdoc IPools
@@ -543,31 +559,58 @@ contract Pools is IPools, SuiteContract {
         _send(SINK, burnt);
     }
 
-    /// @dev A pending file gets its committee's outcome.
-    function _settle(uint256 pool, uint256 sequence, FileRef calldata file, uint256 code, uint256 window) private {
-        address node = file.node;
-        uint256 slot = _checked(pool, sequence, file.inner, node);
-        if (slot.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(slot.phase()));
-        uint256 units = slot.amount();
-        uint256 account = _accounts[_member(pool, node)].word;
-        account = account.withPending(account.pending() - units);
-        uint256 time = block.timestamp + window;
-        uint256 amount = units;
+    /// @dev The words with which a lane's files came in.
+    function _pendingWords(FileRef[] calldata files) private pure returns (uint256[] memory words) {
+        words = new uint256[](files.length);
+        for (uint256 i = 0; i < words.length; ++i) {
+            uint256 digest = FileDigest.digest(files[i].inner, files[i].node);
+            words[i] = FileSlot.pack(digest, files[i].units, 0, 0, FileSlot.PENDING);
+        }
+    }
+
+    /// @dev Makes of a lane's words those of the files that get an outcome, zero for the others.
+    function _settleAll(Outcomes memory outcomes, FileRef[] calldata files, uint256[] memory words) private {
+        for (uint256 i = 0; i < words.length; ++i) {
+            uint256 code = Codes.get(outcomes.codes, i);
+            bool decided = code != Codes.NONE && code != Codes.UNDECIDED;
+            if (decided) ++outcomes.settled;
+            words[i] = decided ? _settle(outcomes, files[i].node, words[i], code) : 0;
+        }
+    }
+
+    /// @dev A pending file gets its committee's outcome: its new word.
+    function _settle(Outcomes memory outcomes, address node, uint256 slot, uint256 code) private returns (uint256) {
+        Word storage word = _accounts[_member(outcomes.pool, node)];
+        uint256 amount = slot.amount();
+        uint256 account = word.word;
+        account = account.withPending(account.pending() - amount);
         uint256 flags;
         if (Codes.isPaid(code)) {
-            amount = account.earned() + units;
+            amount += account.earned();
             account = account.withEarned(amount).unsettledLess();
             flags = FileSlot.CUMULATIVE;
         } else if (Codes.isReject(code)) {
             account = account.frozenMore(block.timestamp);
             flags = FileSlot.FROZEN;
         }
-        _accounts[_member(pool, node)].word = account;
-        _files[FileId.checked(pool, sequence)] =
-            FileSlot.pack(slot.digest(), amount, time, code, FileSlot.SETTLED) | flags;
-        emit FileSettled(FileId.pack(pool, sequence), code, time);
+        word.word = account;
         // what it will cost cannot leave before it is collected
         if (!Codes.isPaid(code)) stakes.freeze(node);
+        return FileSlot.pack(slot.digest(), amount, outcomes.time, code, FileSlot.SETTLED) | flags;
+    }
+
+    /// @dev A file that is not paid gets a word of its own, and leaves zero in its lane; so do all where `apart`.
+    /// @return left Whether any is left in the lane.
+    function _keep(uint256 first, uint256[] memory words, bool apart) private returns (bool left) {
+        for (uint256 i = 0; i < words.length; ++i) {
+            uint256 word = words[i];
+            if (word == 0) continue;
+            if (!apart && Codes.isPaid(word.code())) {
+                left = true;
+            } else {
+                (_files[first | i], words[i]) = (word, 0);
+            }
+        }
     }
 
     // ---- A dispute holds and resolves it
@@ -666,13 +709,16 @@ contract Pools is IPools, SuiteContract {
     }
 
     /// @inheritdoc IPools
-    function claim(uint256 pool, address node, uint256 sequence, bytes32 inner)
+    function claim(uint256 pool, address node, uint256 sequence, bytes32 inner, uint256[] calldata words)
         external
         nonReentrant
         returns (uint256 amount)
     {
         uint256 account = _accounts[_member(pool, node)].word;
-        uint256 slot = _checked(pool, sequence, inner, node);
+        uint256 id = FileId.checked(pool, sequence);
+        uint256 slot = _files[id];
+        if (slot == 0) slot = _wordIn(id, words);
+        if (slot.digest() != FileDigest.digest(inner, node)) revert WrongFile(sequence);
         if (slot & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
         if (block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
         uint256 barrier = account.barrier();
@@ -821,17 +867,8 @@ contract Pools is IPools, SuiteContract {
     }
 
     /// @inheritdoc IPools
-    function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory) {
-        uint256 slot = _files[FileId.checked(pool, sequence)];
-        bool cumulative = slot & FileSlot.CUMULATIVE != 0;
-        return Submission({
-            digest: bytes20(slot.digest()),
-            phase: Phase(slot.phase()),
-            code: slot.code(),
-            units: cumulative ? 0 : slot.amount(),
-            earned: cumulative ? slot.amount() : 0,
-            finalAt: slot.finalAt()
-        });
+    function wordOf(uint256 pool, uint256 sequence) external view returns (uint256) {
+        return _files[FileId.checked(pool, sequence)];
     }
 
     /// @inheritdoc IPools
@@ -859,6 +896,13 @@ contract Pools is IPools, SuiteContract {
     function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) private view returns (uint256 slot) {
         slot = _files[FileId.checked(pool, sequence)];
         if (slot.phase() == 0 || slot.digest() != FileDigest.digest(inner, node)) revert WrongFile(sequence);
+    }
+
+    /// @dev The word at a file's place of its settled lane, after checking that these are the lane's words.
+    function _wordIn(uint256 id, uint256[] calldata words) private view returns (uint256) {
+        bool bound = keccak256(abi.encodePacked(words)) == _lanes[id >> 4];
+        if (!bound || words.length <= id & 15) revert WrongFile(uint32(id));
+        return words[id & 15];
     }
 
     /// @dev A submission's slot in the phase that a call needs, after checking that `file` is what it binds.

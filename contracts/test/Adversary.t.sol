@@ -29,7 +29,7 @@ contract AdversaryTest is Planting {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), _all(Codes.UNAVAILABLE)));
         assertEq(pools.accountOf(pool, node).earned, 0);
-        assertEq(uint256(pools.submissionOf(pool, s).phase), uint256(IPools.Phase.Pending));
+        assertEq(uint256(_submission(s).phase), uint256(IPools.Phase.Pending));
         uint256 unavailable = _all(Codes.UNAVAILABLE);
         _vote(0, 1, _three(_all(Codes.ACCEPT), unavailable, unavailable));
         assertEq(_code(s), Codes.UNAVAILABLE); // a majority that could not get it: the receipt pays
@@ -168,7 +168,7 @@ contract AdversaryTest is Planting {
         _voteAll(1, Codes.ACCEPT);
         _wait(1_800);
         pools.finalize(pool, bad, _ref(bad));
-        uint256 until = pools.submissionOf(pool, s).finalAt;
+        uint256 until = _submission(s).finalAt;
         assertGt(until, clock);
         FileData memory f = files[pool][s];
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, until));

@@ -79,6 +79,7 @@ contract BoundariesTest is Planting {
         pool = first;
         _blocks(66);
         court.settle(first, 0, 0, _refs(0));
+        _unpack(0);
         _vote(0, 1, _three(_all(10), _all(10), _all(10)));
         _passWindow();
         FileRef memory ref = _ref(s);

@@ -77,7 +77,7 @@ contract CanaryConsentTest is Planting {
     /// While an owner can open its canary there is no verdict, and so no appeal that an opening would have to undo.
     function test_nobodyAppealsWhileACanaryCanBeOpened() public {
         uint256 s = _convictedCanary();
-        uint256 until = pools.submissionOf(pool, s).finalAt;
+        uint256 until = _submission(s).finalAt;
         vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, until));
         _conclude(s);
         uint256 trial = appeals.disputeOf(pool, s).trial;
@@ -94,7 +94,7 @@ contract CanaryConsentTest is Planting {
 
     function test_nobodyOpensACanaryThatCanBeAppealed() public {
         uint256 s = _convictedCanary();
-        uint256 until = pools.submissionOf(pool, s).finalAt;
+        uint256 until = _submission(s).finalAt;
         _passWindow();
         _conclude(s);
         _appeal(operator, s);

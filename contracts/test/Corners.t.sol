@@ -23,7 +23,8 @@ contract CornersTest is Planting {
         (, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
         FileRef[] memory refs = _refs(0);
         vm.prank(voters[2]);
-        court.revealAndSettle(pool, 0, 0, 2, _all(1), keccak256("verdict"), keccak256("salt"), refs);
+        court.revealAndSettle(pool, 0, 0, ICourt.Opening(2, _all(1), keccak256("verdict"), keccak256("salt")), refs);
+        _unpack(0);
         assertEq(_code(s), Codes.ACCEPT);
     }
 
@@ -105,6 +106,7 @@ contract CornersTest is Planting {
         _submit();
         _blocks(1 + 64 + 1);
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         _passWindow();
         vm.expectRevert(IVoting.NotDrawn.selector);
         court.closeCommittee(pool, 0, 0);

@@ -63,6 +63,7 @@ contract EdgesTest is Network {
         _reveal(0, 0, 1, _all(1));
         _wait(120);
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         (,, uint256[] memory votes,, uint256 code) = court.decisionOf(pool, s);
         assertEq(code, Codes.ACCEPT);
         assertEq(votes[0], Codes.ACCEPT);
@@ -130,13 +131,13 @@ contract EdgesTest is Network {
 
     function test_submissionSaysItsUnitsOrWhatWasEarned() public {
         uint256 s = _submit();
-        assertEq(pools.submissionOf(pool, s).units, 1_000);
-        assertEq(pools.submissionOf(pool, s).earned, 0);
-        assertEq(pools.submissionOf(pool, s).finalAt, 0);
+        assertEq(_submission(s).units, 1_000);
+        assertEq(_submission(s).earned, 0);
+        assertEq(_submission(s).finalAt, 0);
         _voteAll(0, Codes.ACCEPT);
-        assertEq(pools.submissionOf(pool, s).units, 0);
-        assertEq(pools.submissionOf(pool, s).earned, 1_000);
-        assertEq(pools.submissionOf(pool, s).finalAt, clock + 3600);
+        assertEq(_submission(s).units, 0);
+        assertEq(_submission(s).earned, 1_000);
+        assertEq(_submission(s).finalAt, clock + 3600);
     }
 
     function test_nobodyElseRunsAPool() public {
@@ -311,7 +312,7 @@ contract EdgesTest is Network {
         pools.join(pool, second);
         _step();
         assertEq(_submitFrom(second, 500), 0);
-        assertEq(pools.submissionOf(pool, 0).units, 500);
+        assertEq(_submission(0).units, 500);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         assertEq(_code(0), Codes.REJECT_WEIGHTS);
         _dispute(operator, 0);
@@ -320,7 +321,7 @@ contract EdgesTest is Network {
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.DISPUTED);
         pool = one;
         assertEq(_code(0), Codes.ACCEPT);
-        assertEq(pools.submissionOf(one, 0).earned, 1_000);
+        assertEq(_submission(0).earned, 1_000);
         assertEq(pools.accountOf(one, second).counter, 0);
         _passWindow();
         assertEq(_claim(0), 1e9);

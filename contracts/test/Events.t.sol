@@ -22,9 +22,13 @@ contract EventsTest is Planting {
         FileRef[] memory refs = _refs(0);
         vm.expectEmit(address(court));
         emit ICourt.LaneSettled(pool << 64, Codes.ACCEPT);
+        uint256[] memory words = new uint256[](1);
+        uint256 digest = uint256(keccak256(abi.encode(_inner(s), node))) >> 96;
+        words[0] = digest | (1_000 << 160) | ((clock + 3600) << 208) | (Codes.ACCEPT << 240) | (2 << 248) | (1 << 252);
         vm.expectEmit(address(pools));
-        emit IPools.FileSettled((pool << 32) | s, Codes.ACCEPT, clock + 3600);
+        emit IPools.FilesSettled((pool << 32) | s, words);
         court.settle(pool, 0, 0, refs);
+        _unpack(0);
     }
 
     function test_jurorsVotesAreAnnounced() public {
@@ -72,6 +76,7 @@ contract EventsTest is Planting {
         uint256 silent = court.roundOf(pool, 0, 0).seats[2];
         vm.recordLogs();
         court.settle(pool, 0, 0, refs);
+        _unpack(0);
         uint256 named;
         Vm.Log[] memory logs = vm.getRecordedLogs();
         for (uint256 i = 0; i < logs.length; ++i) {
@@ -194,7 +199,7 @@ contract EventsTest is Planting {
         _moveToTwoJuries();
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
-        uint256 finalAt = pools.submissionOf(pool, s).finalAt;
+        uint256 finalAt = _submission(s).finalAt;
         FileData memory f = files[pool][s];
         _give(stranger, address(appeals), 10_000e9);
         uint256 trial = juries.trialCount() + 1;
@@ -232,6 +237,7 @@ contract EventsTest is Planting {
         _draw(0, 0);
         _wait(120);
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         _draw(0, 1);
         for (uint256 i = 0; i < 3; ++i) {
             _commit(0, 1, i, _all(1));
@@ -243,6 +249,7 @@ contract EventsTest is Planting {
         vm.expectEmit(address(court));
         emit ICourt.LaneSettled((pool << 64) | (1 << 8), Codes.ACCEPT);
         court.settle(pool, 0, 1, refs);
+        _unpack(0);
         assertEq(_code(s), Codes.ACCEPT);
     }
 
@@ -283,6 +290,7 @@ contract EventsTest is Planting {
         emit ICourt.CommitteeDrawn(pool << 64, seedBlock, drawn);
         _acceptAll();
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         uint256 trial = _dispute(stranger, s);
         _blocks(3);
         (members,, seed,) = juries.juryOf(trial);

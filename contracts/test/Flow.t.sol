@@ -79,7 +79,7 @@ contract FlowTest is Network {
     function test_redrawThenVoid() public {
         uint256 sequence = _submit();
         _vote(0, 0, _three(_all(1), _all(3), 0));
-        assertEq(uint256(pools.submissionOf(pool, sequence).phase), uint256(IPools.Phase.Pending));
+        assertEq(uint256(_submission(sequence).phase), uint256(IPools.Phase.Pending));
         _vote(0, 1, _three(_all(1), 0, 0));
         assertEq(_code(sequence), Codes.VOID);
         _passWindow();

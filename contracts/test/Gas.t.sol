@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt} from "../src/libraries/Types.sol";
@@ -137,8 +138,11 @@ contract GasTest is MeasuringChallenges {
         votes += _used();
         FileRef[] memory refs = _refs(lane);
         vm.prank(voters[1]);
-        court.revealAndSettle(pool, lane, 0, 1, _all(code), keccak256("verdict"), keccak256("salt"), refs);
+        court.revealAndSettle(
+            pool, lane, 0, ICourt.Opening(1, _all(code), keccak256("verdict"), keccak256("salt")), refs
+        );
         settling = _used();
+        _noteWords(lane);
     }
 
     /// @dev Two lives: one that the service relays alone, one that comes with its receipt.
@@ -152,9 +156,11 @@ contract GasTest is MeasuringChallenges {
         _note(string.concat("vote", s), voting);
         uint256 claiming = _paid(sequence);
         _note(string.concat("claim", s), claiming);
-        _note(string.concat("life_lane1", s), submitting + votes + settling + claiming);
         court.closeCommittee(pool, sequence / 16, 0);
         _note(string.concat("close_committee_lane1", s), _used());
+        _note(string.concat("life_lane1", s), submitting + votes + settling + claiming + _used());
+        pools.unpack(pool, sequence / 16, laneWords[pool][sequence / 16], 1);
+        _note(string.concat("unpack_one", s), _used());
         _present();
         _note(string.concat("submit_with_receipt", s), _used());
     }
@@ -173,7 +179,7 @@ contract GasTest is MeasuringChallenges {
     function _paid(uint256 sequence) internal returns (uint256) {
         _passWindow();
         bytes32 inner = _inner(sequence);
-        pools.claim(pool, node, sequence, inner);
+        pools.claim(pool, node, sequence, inner, laneWords[pool][sequence / 16]);
         return _used();
     }
 
@@ -193,10 +199,11 @@ contract GasTest is MeasuringChallenges {
         _note(string.concat("last_reveal_and_settle_lane16", s), settling);
         _passWindow();
         bytes32 inner = _inner(sequence + 15);
-        pools.claim(pool, files[pool][sequence + 15].node, sequence + 15, inner);
-        _note(string.concat("life_lane16", s), (submitting + votes + settling + _used()) / 16);
+        pools.claim(pool, files[pool][sequence + 15].node, sequence + 15, inner, laneWords[pool][lane]);
+        uint256 claiming = _used();
         court.closeCommittee(pool, lane, 0);
         _note(string.concat("close_committee_lane16", s), _used());
+        _note(string.concat("life_lane16", s), (submitting + votes + settling + claiming + _used()) / 16);
         sequence = _submitLane(16);
         _note(string.concat("submit_lane16_of_one_node_per_file", s), _used() / 16);
         _voteAll(sequence / 16, Codes.ACCEPT);

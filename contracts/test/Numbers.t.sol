@@ -35,7 +35,7 @@ contract NumbersTest is Network {
         address other = files[pool][s].node;
         bytes32 inner = _inner(s);
         vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, VICTIM, ALIAS | s));
-        pools.claim(VICTIM, other, ALIAS | s, inner);
+        pools.claim(VICTIM, other, ALIAS | s, inner, new uint256[](0));
         assertEq(_claim(s), 1_000 * 1e3); // at its own pool's rate
         assertEq(token.balanceOf(stranger), 1_000 * 1e3);
     }
@@ -70,6 +70,7 @@ contract NumbersTest is Network {
             _reveal(0, 0, i, _all(Codes.ACCEPT));
         }
         court.settle(pool, 0, 0, refs);
+        _unpack(0);
         assertEq(_code(0), Codes.ACCEPT);
     }
 
@@ -96,7 +97,7 @@ contract NumbersTest is Network {
         uint256[3] memory numbers = [pool | (1 << 24), pool | (1 << 96), pool | (1 << 224)];
         for (uint256 i = 0; i < 3; ++i) {
             vm.expectRevert(IPools.NoSuchPool.selector);
-            pools.claim(numbers[i], node, s, inner);
+            pools.claim(numbers[i], node, s, inner, new uint256[](0));
         }
         assertEq(_claim(s), 1_000 * 1e6);
     }

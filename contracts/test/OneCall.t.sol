@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileRef} from "../src/libraries/Types.sol";
@@ -32,7 +33,8 @@ contract OneCallTest is Network {
         _reveal(0, 0, 0, _all(1));
         FileRef[] memory refs = _refs(0);
         vm.prank(voters[1]);
-        court.revealAndSettle(pool, 0, 0, 1, _all(1), VERDICT, SALT, refs);
+        court.revealAndSettle(pool, 0, 0, ICourt.Opening(1, _all(1), VERDICT, SALT), refs);
+        _unpack(0);
         assertEq(_code(0), Codes.ACCEPT);
         _passWindow();
         _closeAll(0, 0);

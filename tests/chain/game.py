@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chain.contracts import BallotContract, Place, SignedFile
@@ -197,7 +197,8 @@ class Game:
         return self.suite.pools.claim(hint).send()
 
     def forfeit(self, file: Submission) -> None:
-        self.suite.pools.call("forfeit", *file.named).send()
+        call = self.suite.pools.call("forfeit", *file.named)
+        replace(call, before=self.suite.pools.unpacking([file])).send()
 
     def try_case(self, trial: int, code: int) -> None:
         """All jurors vote `code`."""

@@ -115,7 +115,7 @@ def test_any_web3_program_can_use_the_provider(chain: Chain, proxy: Proxy) -> No
 
 
 def test_text_that_is_not_utf8_is_decoded() -> None:
-    (event,) = [one for one in abi.load("Pools").events.values() if one.name == "MirrorAnnounced"]
+    (event,) = [one for one in abi.load("Court").events.values() if one.name == "MirrorAnnounced"]
     words = [encode(["uint256"], [1]) for _ in event.indexed.types]
     plain = ["bytes" if kind == "string" else kind for kind in event.plain.types]
     data = encode(plain, [b"\xff\xfe" if kind == "bytes" else 1 for kind in plain])

@@ -46,9 +46,9 @@ def test_it_goes_on_where_it_stopped(deployed: Deployed, tmp_path: Path) -> None
 )
 def test_text_that_is_none_stops_nobody(deployed: Deployed, tmp_path: Path, text: bytes) -> None:
     """Any account may emit a mirror's URL, and the contract does not read it."""
-    announce = deployed.suite(deployed.governance).pools.announce_mirror(0, 0, "")
+    announce = deployed.suite(deployed.governance).court.announce_mirror(0, 0, "")
     data = announce.data[:4] + encode(["uint256", "uint256", "bytes"], [0, 0, text])
-    deployed.suite(deployed.governance).client.send(Call(announce.to, data, "Pools.announceMirror"))
+    deployed.suite(deployed.governance).client.send(Call(announce.to, data, "Court.announceMirror"))
     follower = follow(deployed, tmp_path)
     (event,) = [event for event in follower.poll().events if event.name == "MirrorAnnounced"]
     assert event.args["uri"] == text.decode("utf-8", "replace")

@@ -54,7 +54,7 @@ def life(chain: ScriptedChain) -> Iterable[None]:
     yield
     chain.emit("Court", "LaneRedrawn", pool=1, lane=0, round=1, seedBlock=20)
     yield
-    chain.emit("Pools", "MirrorAnnounced", pool=1, sequence=0, sender=NODE.address, uri="https://mirror.example")
+    chain.emit("Court", "MirrorAnnounced", pool=1, sequence=0, sender=NODE.address, uri="https://mirror.example")
     yield
     chain.settle(NODE, 0, Code.ACCEPT)
     yield
@@ -105,7 +105,7 @@ def busy(chain: ScriptedChain, files: int, refresh: Callable[[], object]) -> Non
             chain.settle(key, done, Code.MALFORMED if done % 5 == 0 else Code.ACCEPT)
             if done % 5 == 0:
                 chain.finalize(key, done, Code.MALFORMED, taken=0, fees=0)
-            chain.emit("Pools", "MirrorAnnounced", pool=1, sequence=done, sender=key.address, uri=f"https://m/{done}")
+            chain.emit("Court", "MirrorAnnounced", pool=1, sequence=done, sender=key.address, uri=f"https://m/{done}")
             chain.fee(VOTER, done, 1)
         refresh()
 
@@ -144,7 +144,7 @@ def test_an_archived_file_that_an_event_touches_changes(archived: tuple[Scripted
     chain, projection = archived
     held, as_it_was = projection.state, copy.deepcopy(whole(projection.state))
     chain.emit("Pools", "FileForfeited", pool=1, sequence=3, amount=5)
-    chain.emit("Pools", "MirrorAnnounced", pool=1, sequence=40, sender=NODE.address, uri="https://late.example")
+    chain.emit("Court", "MirrorAnnounced", pool=1, sequence=40, sender=NODE.address, uri="https://late.example")
     projection.refresh()
     assert projection.state.submissions[1, 3].forfeited
     assert whole(projection.state) == whole(replayed(chain))

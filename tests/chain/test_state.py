@@ -248,16 +248,16 @@ def test_a_files_node_and_the_seats_that_had_it_are_believed_and_nobody_else(gam
     seats = game.committee(0)
     members = [game.voters[seat] for seat in seats]
     outsider = next(suite for seat, suite in game.voters.items() if seat not in seats)
-    members[0].pools.announce_mirror(game.pool, 0, "https://before-its-vote.example").send()
+    members[0].court.announce_mirror(game.pool, 0, "https://before-its-vote.example").send()
     game.vote(0, {0: Code.ACCEPT, 1: Code.UNAVAILABLE})
     for sequence in (0, 1, 7):
-        members[0].pools.announce_mirror(game.pool, sequence, "https://old.example").send()
+        members[0].court.announce_mirror(game.pool, sequence, "https://old.example").send()
         for speaker in (*members, outsider, game.suite, game.deployed.suite(other)):
             url = f"https://{speaker.client.address}.example"
-            speaker.pools.announce_mirror(game.pool, sequence, url).send()
-    members[1].pools.announce_mirror(game.pool, 0, "https://" + "x" * MAX_MIRROR).send()
+            speaker.court.announce_mirror(game.pool, sequence, url).send()
+    members[1].court.announce_mirror(game.pool, 0, "https://" + "x" * MAX_MIRROR).send()
     for number in range(MOST_NODE_MIRRORS + 2):
-        game.deployed.suite(node).pools.announce_mirror(game.pool, 1, f"https://node.example/{number}").send()
+        game.deployed.suite(node).court.announce_mirror(game.pool, 1, f"https://node.example/{number}").send()
     state = compare(game)
     assert state.mirrors_of(had) == tuple(f"https://{member.client.address}.example" for member in members)
     assert state.mirrors_of(lacked) == tuple(f"https://node.example/{number}" for number in range(MOST_NODE_MIRRORS))

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.verification.families import CONFIG, FAMILIES, Family, measure
 from engines.base import Request, Sampling
 from engines.hf import TransformersEngine
 from engines.loading import same_layout
@@ -15,6 +14,7 @@ from engines.torch_process import vllm_installed
 from environments.pool import PoolEnvironments
 from environments.prompts import completion_text
 from protocol.models import eos_ids, load_tokenizer
+from tests.engines.families import CONFIG, FAMILIES, Family, measure
 
 SAMPLING = Sampling(1.0, ())
 NAMED = {family.name: family for family in FAMILIES}

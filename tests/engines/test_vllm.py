@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engines.torch_process import torch_environment, vllm_installed
-from engines.vllm import cache_need
+from engines.vllm import cache_need, check_settings
+from protocol.errors import ConfigError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")]
 
@@ -22,6 +24,26 @@ def test_the_cache_of_a_small_model_is_small() -> None:
     assert cache_need(shape, 512, 1, 2) == 64 << 20
     assert cache_need(shape, 4096, 512, 2) == 1 << 30
     assert cache_need({"hidden_size": "?"}, 512, 1, 2) == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cache": "fp8_e4m3"}, "keeps keys and values in fp8_e4m3"),
+        ({"cache": "bfloat16"}, "keeps keys and values in bfloat16"),
+        ({"quant": object()}, "quantises weights"),
+        ({"draft": object()}, "speculates"),
+    ],
+)
+def test_settings_that_change_what_is_computed_are_refused(changes: dict[str, Any], words: str) -> None:
+    def config(cache: str = "auto", quant: Any = None, draft: Any = None) -> Any:
+        kept = SimpleNamespace(cache_dtype=cache)
+        return SimpleNamespace(cache_config=kept, quant_config=quant, speculative_config=draft)
+
+    check_settings(config(), "float32")
+    check_settings(config("float32"), "float32")
+    with pytest.raises(ConfigError, match=words):
+        check_settings(config(**changes), "float32")
 
 
 def run_evidence(name: str, folder: Path, program: str = "vllm_case") -> dict[str, Any]:

@@ -116,7 +116,12 @@ class ScriptedChain:
             self.drawn.add(lane)
             self.emit("Court", "CommitteeDrawn", which=1 << 64 | lane << 32, seedBlock=self.head, drawn=1 << 64 | 1)
         time = 1001 + self.head + WINDOW
-        self.emit("Pools", "FileSettled", file=1 << 32 | sequence, code=int(code), time=time)
+        self.settled(sequence, int(code), time)
+
+    def settled(self, sequence: int, code: int, time: int) -> None:
+        word = int(code) << 240 | time << 208
+        words = [0] * (sequence & 15) + [word]
+        self.emit("Pools", "FilesSettled", file=1 << 32 | sequence & ~15, words=words)
 
     def finalize(self, key: LocalAccount, sequence: int, code: Code, taken: int, fees: int) -> None:
         if taken:

@@ -34,7 +34,7 @@ def perform(chain: ScriptedChain, act: str, given: int, told: list[int | None]) 
     elif act in ("settle", "finalize") and files:
         file = 1 << 32 | files[-1 - given % len(files)]
         if act == "settle":
-            chain.emit("Pools", "FileSettled", file=file, code=given, time=2000)
+            chain.settled(file & 0xFFFFFFFF, given, 2000)
         else:
             chain.emit("Pools", "FileFinalized", file=file, code=given, slashed=0)
         told.append(None)

@@ -223,7 +223,7 @@ def test_a_lane_that_a_reorganisation_took_away_is_relayed_again_when_its_node_h
 
 
 def test_no_file_is_relayed_to_a_step_whose_seed_a_reorganisation_of_60_blocks_changed(bench: Bench) -> None:
-    """It would be refused, and an honest node slashed. One that was made from the new seed is relayed in its place."""
+    """It would be malformed, and an honest node pay. One that was made from the new seed is relayed in its place."""
     game = bench.game
     (_, node), (_, other) = game.node(), game.node()
     game.deployed.chain.mine(60)

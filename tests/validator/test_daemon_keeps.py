@@ -222,9 +222,9 @@ def test_hostile_announcements_keep_no_juror_from_the_bytes(owner: HidingOwner) 
 
     with mirror(slow_answer) as slow:
         for number in range(4):
-            hostile.pools.announce_mirror(game.pool, 0, f"{slow}/{number}").send()
-            game.suite.pools.announce_mirror(game.pool, 0, f"{slow}/stranger/{number}").send()
-        hostile.pools.announce_mirror(game.pool, 1, f"{slow}/another-file").send()
+            hostile.court.announce_mirror(game.pool, 0, f"{slow}/{number}").send()
+            game.suite.court.announce_mirror(game.pool, 0, f"{slow}/stranger/{number}").send()
+        hostile.court.announce_mirror(game.pool, 1, f"{slow}/another-file").send()
         turns(honest, lambda: len(owner.mirrors) == 2)
         owner.judge(honest)
     assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)

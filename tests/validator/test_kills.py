@@ -17,8 +17,8 @@ COMMITTEE = JUDGED | {
     "before sending Court.commit",
     "after sending Court.commit",
     "after putting rollouts",
-    "before sending Pools.announceMirror",
-    "after sending Pools.announceMirror",
+    "before sending Court.announceMirror",
+    "after sending Court.announceMirror",
 }
 JURORS = JUDGED | {"before sending Juries.commit", "after sending Juries.commit"}
 # Which seat shows its vote how depends on who else has.

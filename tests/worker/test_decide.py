@@ -143,7 +143,7 @@ def test_a_receipt_does_not_make_another_seeds_file_fit(step_seed: bytes) -> Non
 
 
 def test_no_receipt_makes_a_file_fit_a_step_whose_seed_is_unconfirmed_since_a_reorganisation() -> None:
-    assert decide(chain(), 1, NODE, [promised()], {0: SEEDS[0], 1: SEEDS[1]}).do is Do.MAKE
+    assert makes(decide(chain(), 1, NODE, [promised()], {0: SEEDS[0], 1: SEEDS[1]}))
 
 
 def test_where_a_receipt_does_not_help() -> None:

@@ -92,7 +92,8 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
         tokens += rollout.output_tokens
         keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * len(rollout.output_tokens)
         positions += range(len(rollout.output_tokens))
-    states = torch.cat([own.states for own in prefilled.values()])
+    every = [own.states for own in prefilled.values()]
+    states = torch.cat(every) if len(every) > 1 else every[0]  # no second copy of a long text
     one, threads = next(iter(prefilled.values())), torch.get_num_threads()
     together, found = _together(one), []
     for start in range(0, len(tokens), together):

@@ -32,10 +32,20 @@ interface ICourt is IVoting {
         uint256 codes;
     }
 
+    /// @notice What opens a member's vote: see `reveal`.
+    struct Opening {
+        uint256 member;
+        uint256 codes;
+        bytes32 verdictHash;
+        bytes32 salt;
+    }
+
     /// @notice The pool's owner named a service key. The previous one counts until `previousUntil`.
     event ServiceSet(uint256 indexed pool, address service, uint256 previousUntil);
     /// @notice The URL of the pool's service.
     event ServiceAnnounced(uint256 indexed pool, string url);
+    /// @notice Another place to fetch a file from. Anyone can emit it; readers decide whom to believe.
+    event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
     /// @notice A lane of so many files, from place 0 on. The hash of `seedBlock` will draw its committee.
     event LaneSubmitted(uint256 indexed pool, uint256 indexed lane, uint256 files, uint256 seedBlock);
     /// @notice which = pool << 64 | lane << 32 | round << 8; drawn: seed 64 | up to five seats of 16, lowest first.
@@ -87,6 +97,8 @@ interface ICourt is IVoting {
     function setService(uint256 pool, address service) external;
     /// @notice Announces the URL of the pool's service. Pool owner only. Emits an event and stores nothing.
     function announceService(uint256 pool, string calldata url) external;
+    /// @notice Announces where else a file can be fetched. Emits an event and stores nothing.
+    function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
     // ---- Votes
     /// @notice Draws the committee of a round and starts its clock. The first commit draws once the seed block is mined;
@@ -118,10 +130,7 @@ interface ICourt is IVoting {
         uint256 pool,
         uint256 lane,
         uint256 round,
-        uint256 member,
-        uint256 codes,
-        bytes32 verdictHash,
-        bytes32 salt,
+        Opening calldata vote_,
         FileRef[] calldata files
     ) external;
 

@@ -68,20 +68,6 @@ interface IPools {
         uint256 unsettled;
     }
 
-    struct Submission {
-        /// First 20 bytes of the digest; see `FileDigest`.
-        bytes20 digest;
-        Phase phase;
-        /// Outcome (Codes), 0 while pending.
-        uint256 code;
-        /// Its units, unless it was ever to be paid.
-        uint256 units;
-        /// For a file to be paid: the node's `earned` including it. A claim can name it.
-        uint256 earned;
-        /// Once settled: when the outcome becomes final, unless it is disputed, and pay vests.
-        uint256 finalAt;
-    }
-
     event PoolCreated(
         uint256 indexed pool, address indexed owner, bytes32 indexed configHash, PoolTerms terms, uint256 unbonding
     );
@@ -102,11 +88,10 @@ interface IPools {
     /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word
     /// that the file's digest binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
-    /// @notice Another place to fetch a file from. Anyone can emit it; readers decide whom to believe.
-    event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
-    /// @notice A file's outcome by its committee, or void. Final at `time` unless disputed. A fraud code
-    /// freezes the node.
-    event FileSettled(uint256 file, uint256 code, uint256 time);
+    /// @notice Outcomes of a lane's files, from `file` on, by a committee, or void: their words now (`FileSlot`), zero
+    /// where it was not this round's matter. A fraud code freezes the node. What is paid stays in the lane, whose words
+    /// these are with zero for the rest, unless the round did not settle all of its files.
+    event FilesSettled(uint256 file, uint256[] words);
     event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
     /// @notice A jury or canary replaced or confirmed an outcome. Accepted work can be claimed from `time` on.
     event FileResolved(
@@ -206,7 +191,10 @@ interface IPools {
     function refresh(uint256 pool, address node) external;
     /// @notice Pays the operator everything of `node` that vested up to its submission `sequence`; anyone may call. An
     /// older submission than the latest vested one pays less. The cost is constant.
-    function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
+    /// @param words Of the file's settled lane; none where it has a word of its own.
+    function claim(uint256 pool, address node, uint256 sequence, bytes32 inner, uint256[] calldata words)
+        external
+        returns (uint256 amount);
 
     // ---- Submissions
     /// @notice Submits a lane of one to sixteen files whose bytes are in the pool's storage, as their receipts say, or,
@@ -223,10 +211,12 @@ interface IPools {
         bytes[] calldata signatures,
         Receipt[] calldata receipts
     ) external returns (uint256 lane);
-    /// @notice Announces where else a file can be fetched. Emits an event and stores nothing.
-    function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
     // ---- Keepers
+    /// @notice Gives files of a settled lane words of their own, which disputes, canaries, challenges and `forfeit` need;
+    /// anyone may call. Those that have one keep it.
+    /// @param words The lane's. @param places Bit i: the file at place i.
+    function unpack(uint256 pool, uint256 lane, uint256[] calldata words, uint256 places) external;
     /// @notice Opens an understaffed pool whose group has enough seats in this epoch, or the reverse; anyone may call.
     /// Every new step does the same.
     function reviewSeats(uint256 pool) external;
@@ -274,7 +264,8 @@ interface IPools {
     function poolCount() external view returns (uint256);
     function ownerOf(uint256 pool) external view returns (address);
     function accountOf(uint256 pool, address node) external view returns (Account memory);
-    function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
+    /// @notice A file's own word (`FileSlot`), zero where it has none.
+    function wordOf(uint256 pool, uint256 sequence) external view returns (uint256);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
     /// @notice How often the node's signature was used to join or leave.
     function nonceOf(address node) external view returns (uint256);

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 /// @title FileSlot
-/// @notice A submission in one word: digest 160 | amount 48 | time 32 | code 8 | phase 4 | flags 4, lowest first. The
+/// @notice A submission in one word, which stands in storage or among those that its lane's hash binds: digest 160 | amount 48 | time 32 | code 8 | phase 4 | flags 4, lowest first. The
 /// amount are the node's earned units including this file when CUMULATIVE is set, the file's units otherwise. The time
 /// is when it becomes final or vests, 0 while it is pending.
 library FileSlot {
@@ -45,8 +45,11 @@ library FileSlot {
         return (word >> 248) & 0xf;
     }
 
-    function flags(uint256 word) internal pure returns (uint256) {
-        return word & (CUMULATIVE | FROZEN);
+    /// @notice keccak256 of a lane's words, one after the other.
+    function hash(uint256[] memory words) internal pure returns (bytes32 hash_) {
+        assembly ("memory-safe") {
+            hash_ := keccak256(add(words, 0x20), shl(5, mload(words)))
+        }
     }
 
     function withPhase(uint256 word, uint256 value) internal pure returns (uint256) {

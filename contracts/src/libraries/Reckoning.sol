@@ -33,6 +33,19 @@ library Reckoning {
         }
     }
 
+    /// @notice The same, without the loop where all that there is was accepted, and by this member.
+    function closed(uint256 votes, uint256 codes, uint256 fee, uint256 minority, uint256 withheld)
+        internal
+        pure
+        returns (uint256 paid, uint256 burnt, uint256 penalty)
+    {
+        if (votes == codes && codes & ~ONES == 0) {
+            uint256 pairs = (codes & 0x0f0f0f0f0f0f0f0f) + ((codes >> 4) & 0x0f0f0f0f0f0f0f0f);
+            return ((((pairs * 0x0101010101010101) >> 56) & 0xff) * fee, 0, 0);
+        }
+        return member(votes, codes, fee, minority, withheld);
+    }
+
     /// @notice Whether one of sixteen codes is `code`: a word with a zero nibble, found without a loop.
     function has(uint256 codes, uint256 code) internal pure returns (bool) {
         unchecked {

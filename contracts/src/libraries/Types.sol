@@ -105,8 +105,10 @@ struct Receipt {
     bytes signature;
 }
 
-/// @notice The short form of the same proof: see `FileDigest`.
+/// @notice A submission's file in short: see `FileDigest`.
 struct FileRef {
     bytes32 inner;
     address node;
+    /// Read where its lane is settled.
+    uint24 units;
 }

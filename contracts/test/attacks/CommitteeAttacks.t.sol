@@ -119,6 +119,7 @@ contract CommitteeAttacksTest is Losses {
         court.settle(pool, 0, 0, refs);
         _wait(120);
         court.settle(pool, 0, 0, refs);
+        _unpack(0);
         _passWindow();
         _closeAll(0, 0);
         uint256 silent = court.roundOf(pool, 0, 0).seats[2];

@@ -116,7 +116,7 @@ contract MoneyAttacksTest is Losses {
         pools.finalize(pool, c, _ref(c));
         bytes32 inner = _inner(b);
         vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, since));
-        pools.claim(pool, node, b, inner);
+        pools.claim(pool, node, b, inner, new uint256[](0));
         assertEq(_claim(a), PAY);
         uint256 burnt = _burnt();
         pools.forfeit(pool, b, files[pool][b]);

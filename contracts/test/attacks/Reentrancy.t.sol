@@ -67,9 +67,9 @@ contract ReentrancyTest is Losses {
         _voteAll(0, Codes.ACCEPT);
         _passWindow();
         bytes32 inner = _inner(s);
-        evil.arm(address(pools), abi.encodeCall(pools.claim, (pool, node, s, inner)));
+        evil.arm(address(pools), abi.encodeCall(pools.claim, (pool, node, s, inner, new uint256[](0))));
         uint256 before = evil.balanceOf(operator);
-        pools.claim(pool, node, s, inner);
+        pools.claim(pool, node, s, inner, new uint256[](0));
         assertEq(evil.balanceOf(operator) - before, PAY); // once
         _refusedInside(evil);
         evil.arm(address(seats), abi.encodeCall(seats.topUp, (1)));
@@ -84,7 +84,7 @@ contract ReentrancyTest is Losses {
         bytes[] memory inside = new bytes[](3);
         inside[0] = abi.encodeCall(pools.fund, (pool, 1));
         inside[1] = abi.encodeCall(pools.createPool, (defaultTerms(), 0));
-        inside[2] = abi.encodeCall(pools.claim, (pool, node, 0, 0));
+        inside[2] = abi.encodeCall(pools.claim, (pool, node, 0, 0, new uint256[](0)));
         for (uint256 i = 0; i < inside.length; ++i) {
             evil.arm(address(pools), inside[i]);
             vm.prank(owner);

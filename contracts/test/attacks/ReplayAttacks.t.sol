@@ -19,10 +19,10 @@ contract ReplayAttacksTest is Losses {
         uint256 stolen = _relay(_one(_work(thief, 1, 0, w)));
         uint256 own = _relay(_one(_work(1, 0, w))); // it keeps nobody out
         // and binds its own address: the stored digests differ, the bytes' header and noise name the true author
-        assertTrue(pools.submissionOf(pool, stolen).digest != pools.submissionOf(pool, own).digest);
+        assertTrue(_submission(stolen).digest != _submission(own).digest);
         bytes32 lie = _innerOf(stolen, _work(1, 0, w));
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, stolen));
-        pools.claim(pool, node, stolen, lie);
+        pools.claim(pool, node, stolen, lie, new uint256[](0));
         // each is paid for its own place, and only there
         _voteAll(stolen / 16, Codes.REJECT_COMMITMENT);
         _voteAll(own / 16, Codes.ACCEPT);

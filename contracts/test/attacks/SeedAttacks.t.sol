@@ -39,6 +39,7 @@ contract SeedAttacksTest is Losses {
         vm.expectRevert(abi.encodeWithSelector(ICourt.DrawOver.selector, seedBlock + t.drawBlocks));
         court.draw(pool, 0, 0);
         court.settle(pool, 0, 0, _refs(0)); // the next committee judges it
+        _unpack(0);
         _voteRound1();
         assertEq(_code(0), Codes.ACCEPT);
         for (uint256 seat = 1; seat <= SEATS; ++seat) {

@@ -37,6 +37,7 @@ contract CanaryBodiesTest is Losses {
         _vote(lane, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), 0));
         _blocks(court.roundOf(pool, lane, 1).time + defaultTerms().drawBlocks + 1 - height);
         court.settle(pool, lane, 1, _refs(lane));
+        _unpack(lane);
         assertEq(_code(s), Codes.VOID);
         (,,, bytes32 seed,) = court.decisionOf(pool, s);
         assertEq(seed, court.roundOf(pool, lane, 0).seed);
@@ -66,7 +67,7 @@ contract CanaryBodiesTest is Losses {
         uint256 trial = _dispute(stranger, s);
         _juryVotes(trial, Codes.REJECT_WEIGHTS);
         FileData memory f = files[pool][s];
-        uint256 until = pools.submissionOf(pool, s).finalAt;
+        uint256 until = _submission(s).finalAt;
         vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, until));
         appeals.conclude(pool, s, f); // not while the owner may still open it
         uint256 before = token.balanceOf(owner) + 100_000e9;
@@ -101,7 +102,7 @@ contract CanaryBodiesTest is Losses {
         FileData memory f = files[pool][s];
         ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        uint256 until = pools.submissionOf(pool, s).finalAt;
+        uint256 until = _submission(s).finalAt;
         vm.expectRevert(abi.encodeWithSelector(ICanaries.WindowOver.selector, until));
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, 3);

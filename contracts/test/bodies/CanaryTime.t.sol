@@ -18,7 +18,7 @@ contract CanaryTimeTest is Planting {
         _plantStep(who);
         s = _submit();
         _voteAll(s / 16, Codes.ACCEPT);
-        until = pools.submissionOf(pool, s).finalAt;
+        until = _submission(s).finalAt;
         _juryVotes(_dispute(stranger, s), 0);
         _wait(60);
         assertLt(clock, until);

@@ -13,6 +13,7 @@ contract CommitteeBodiesTest is Losses {
         _draw(0, 0);
         _wait(60);
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         uint256[] memory first = _committee();
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(first[i]), 2e9);
@@ -54,6 +55,7 @@ contract CommitteeBodiesTest is Losses {
         _wait(30 days);
         seats.withdrawSeat(seat);
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         token.approve(address(seats), BOND);
         seats.reopenSeat(seat, _voter(seat), new uint256[](0));
         vm.stopPrank();

@@ -138,6 +138,7 @@ contract JuryBodiesTest is Losses {
         _reveal(0, 0, 1, _all(1));
         _reveal(0, 0, 2, _all(1));
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         uint256 trial = _dispute(stranger, s);
         _drawJury(trial);
         (members, voters,,) = juries.juryOf(trial);

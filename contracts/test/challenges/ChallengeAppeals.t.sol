@@ -80,7 +80,7 @@ contract ChallengeAppealsTest is Accusing {
         assertEq(pools.accountOf(pool, node).limit, 0);
         assertEq(_claim(named[1]), 2 * PAY);
         _passWindow();
-        bytes memory late = abi.encodeCall(pools.claim, (pool, node, open, _inner(open)));
+        bytes memory late = abi.encodeCall(pools.claim, (pool, node, open, _inner(open), new uint256[](0)));
         _no(stranger, address(pools), late, IPools.IsFrozen.selector);
         _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
         _empty(trial);

@@ -35,7 +35,7 @@ contract ChallengeFlowTest is Accusing {
         assertEq(_claim(named[2]), 3 * PAY);
         _passWindow();
         bytes32 inner = _inner(open);
-        bytes memory late = abi.encodeCall(pools.claim, (pool, node, open, inner));
+        bytes memory late = abi.encodeCall(pools.claim, (pool, node, open, inner, new uint256[](0)));
         _no(stranger, address(pools), late, IPools.IsFrozen.selector);
         pools.forfeit(pool, open, files[pool][open]);
         _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);

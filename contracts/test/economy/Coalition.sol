@@ -38,7 +38,7 @@ abstract contract Coalition is Contest {
     function _settleUp() private {
         _wait(rules.challengeWindow + 1);
         for (uint256 i = 0; i < count; ++i) {
-            IPools.Submission memory s = pools.submissionOf(pool, lane * 16 + i);
+            Submission memory s = _submission(lane * 16 + i);
             if (s.phase != IPools.Phase.Settled || Codes.isPaid(s.code)) continue;
             FileRef memory file = _ref(lane * 16 + i);
             vm.prank(coalition);

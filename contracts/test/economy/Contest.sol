@@ -90,7 +90,7 @@ abstract contract Contest is Lane {
 
     /// @return code Its outcome. @return open Whether it can be disputed.
     function _standing(uint256 i) internal view returns (uint256 code, bool open) {
-        IPools.Submission memory s = pools.submissionOf(pool, lane * 16 + i);
+        Submission memory s = _submission(lane * 16 + i);
         return (s.code, s.phase == IPools.Phase.Settled && clock < s.finalAt);
     }
 

@@ -127,6 +127,7 @@ abstract contract Lane is Market {
         FileRef[] memory refs = _refs(lane);
         vm.prank(coalition);
         court.settle(pool, lane, round, refs);
+        _unpack(lane);
     }
 
     /// @dev Whether `ours` of a body's `size` members are what the plan waits for.

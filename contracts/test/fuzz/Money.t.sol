@@ -30,7 +30,7 @@ contract MoneyTest is Planting {
             if (due == 0) {
                 bytes32 inner = _inner(sequence);
                 vm.expectRevert(IPools.NothingToClaim.selector);
-                pools.claim(pool, node, sequence, inner);
+                pools.claim(pool, node, sequence, inner, new uint256[](0));
                 continue;
             }
             assertEq(_claim(sequence), amount);
@@ -52,7 +52,7 @@ contract MoneyTest is Planting {
         _wait(wait);
         bytes32 inner = _inner(s);
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, finalAt));
-        pools.claim(pool, node, s, inner);
+        pools.claim(pool, node, s, inner, new uint256[](0));
         _wait(3_600 - wait);
         assertEq(_claim(s), uint256(units) * 1e6);
     }

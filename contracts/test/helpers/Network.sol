@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {FileSlot} from "../../src/libraries/FileSlot.sol";
 import {TypedData} from "../../src/libraries/TypedData.sol";
 import {FileData, FileRef, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Deployer} from "./Deploy.sol";
@@ -22,6 +24,8 @@ contract Network is Deployer {
     uint256 internal height = 1_000;
     /// The file at each pool's place, as its event said.
     mapping(uint256 pool => mapping(uint256 sequence => FileData)) internal files;
+    /// Of lanes that one round settled as a whole: their files' words, zero where a file is not paid.
+    mapping(uint256 pool => mapping(uint256 lane => uint256[])) internal laneWords;
     /// The private keys of registered nodes.
     mapping(address node => uint256) internal nodeKeys;
 
@@ -30,6 +34,18 @@ contract Network is Deployer {
     address internal node = account("node");
     address internal stranger = account("stranger");
     uint256 internal pool;
+
+    /// @dev A file's word, read.
+    struct Submission {
+        bytes20 digest;
+        IPools.Phase phase;
+        uint256 code;
+        /// Its units, unless it was ever to be paid.
+        uint256 units;
+        /// For a file to be paid: the node's `earned` including it.
+        uint256 earned;
+        uint256 finalAt;
+    }
 
     function setUp() public virtual {
         _start(address(0));
@@ -244,6 +260,7 @@ contract Network is Deployer {
         bytes[] memory signatures = _signatures(lane);
         vm.prank(account("service"));
         first = pools.submitLane(pool, lane, signatures, new Receipt[](0)) << 4;
+        delete laneWords[pool][first >> 4]; // of a deployment before
         for (uint256 i = 0; i < lane.length; ++i) {
             files[pool][first + i] = lane[i];
         }
@@ -326,14 +343,15 @@ contract Network is Deployer {
     /// @dev Units and base units that a claim by this file would pay.
     function _claimable(uint256 sequence) internal view returns (uint256 units, uint256 amount) {
         IPools.Account memory a = pools.accountOf(pool, files[pool][sequence].node);
-        IPools.Submission memory s = pools.submissionOf(pool, sequence);
+        Submission memory s = _submission(sequence);
         bool vested = clock >= s.finalAt && (a.barrier == 0 || s.finalAt <= a.barrier);
         if (vested && s.earned > a.spent) units = s.earned - a.spent;
         amount = units * court.termsOf(pool).rate;
     }
 
     function _ref(uint256 sequence) internal view returns (FileRef memory) {
-        return FileRef({inner: _inner(sequence), node: files[pool][sequence].node});
+        FileData storage f = files[pool][sequence];
+        return FileRef({inner: _inner(sequence), node: f.node, units: f.units});
     }
 
     function _refs(uint256 lane) internal view returns (FileRef[] memory refs) {
@@ -393,6 +411,81 @@ contract Network is Deployer {
             if (votes[i] != 0) _reveal(lane, round, i, votes[i]);
         }
         court.settle(pool, lane, round, _refs(lane));
+        _unpack(lane);
+    }
+
+    // The words of a settled lane
+
+    /// @dev Notes the words of a lane that one round has just settled as a whole, and gives its files words of their own.
+    function _unpack(uint256 lane) internal {
+        _noteWords(lane);
+        if (laneWords[pool][lane].length != 0) pools.unpack(pool, lane, laneWords[pool][lane], 0xffff);
+    }
+
+    /// @dev From what the court and the accounts say, right after the settlement.
+    function _noteWords(uint256 lane) internal {
+        ICourt.Round memory r = court.roundOf(pool, lane, 0);
+        uint256 n;
+        for (; n < 16 && files[pool][lane * 16 + n].node != address(0); ++n) {}
+        uint256 open = Codes.spread((1 << n) - 1, Codes.UNDECIDED);
+        if (r.codes == open) r = court.roundOf(pool, lane, 1);
+        if (!r.settled || laneWords[pool][lane].length != 0) return;
+        for (uint256 i = 0; i < n; ++i) {
+            if (Codes.get(r.codes, i) == Codes.UNDECIDED) return;
+        }
+        uint256[] memory words = new uint256[](n);
+        for (uint256 i = 0; i < n; ++i) {
+            words[i] = _settledWord(lane * 16 + i, n, r);
+        }
+        laneWords[pool][lane] = words;
+    }
+
+    /// @dev Its node's earned units are those that it has less those of its later files in the lane.
+    function _settledWord(uint256 sequence, uint256 n, ICourt.Round memory r) private view returns (uint256) {
+        FileData storage f = files[pool][sequence];
+        uint256 code = Codes.get(r.codes, sequence & 15);
+        if (!Codes.isPaid(code)) return 0;
+        uint256 earned = pools.accountOf(pool, f.node).earned;
+        for (uint256 i = (sequence & 15) + 1; i < n; ++i) {
+            FileData storage later = files[pool][(sequence & ~uint256(15)) | i];
+            if (later.node == f.node && Codes.isPaid(Codes.get(r.codes, i))) earned -= later.units;
+        }
+        uint256 digest = uint256(keccak256(abi.encode(_inner(sequence), f.node))) >> 96;
+        uint256 time = r.time + court.termsOf(pool).challengeWindow;
+        return FileSlot.pack(digest, earned, time, code, FileSlot.SETTLED) | FileSlot.CUMULATIVE;
+    }
+
+    /// @dev The words of a lane before anything of it is settled.
+    function _pendingWords(uint256 lane) internal view returns (uint256[] memory words) {
+        FileRef[] memory refs = _refs(lane);
+        words = new uint256[](refs.length);
+        for (uint256 i = 0; i < words.length; ++i) {
+            uint256 digest = uint256(keccak256(abi.encode(refs[i].inner, refs[i].node))) >> 96;
+            words[i] = FileSlot.pack(digest, refs[i].units, 0, 0, FileSlot.PENDING);
+        }
+    }
+
+    /// @dev What stands of a file: in its own word, in its lane's, or of one that is not settled.
+    function _submission(uint256 sequence) internal view returns (Submission memory) {
+        uint256 word = pools.wordOf(pool, sequence);
+        uint256[] storage words = laneWords[pool][sequence >> 4];
+        if (word == 0 && words.length > sequence & 15) {
+            word = words[sequence & 15];
+        } else if (word == 0 && files[pool][sequence].node != address(0)) {
+            uint256 round = Codes.get(court.roundOf(pool, sequence >> 4, 0).codes, sequence & 15) == 14 ? 1 : 0;
+            uint256 code = Codes.get(court.roundOf(pool, sequence >> 4, round).codes, sequence & 15);
+            require(code == Codes.UNDECIDED || code == Codes.NONE, "a settled file whose lane was not noted");
+            word = _pendingWords(sequence >> 4)[sequence & 15];
+        }
+        bool cumulative = word & FileSlot.CUMULATIVE != 0;
+        return Submission({
+            digest: bytes20(FileSlot.digest(word)),
+            phase: IPools.Phase(FileSlot.phase(word)),
+            code: FileSlot.code(word),
+            units: cumulative ? 0 : FileSlot.amount(word),
+            earned: cumulative ? FileSlot.amount(word) : 0,
+            finalAt: FileSlot.finalAt(word)
+        });
     }
 
     /// @dev One lane in which all three members vote one code for every file.
@@ -405,7 +498,7 @@ contract Network is Deployer {
     }
 
     function _claim(uint256 sequence) internal returns (uint256) {
-        return pools.claim(pool, files[pool][sequence].node, sequence, _inner(sequence));
+        return pools.claim(pool, files[pool][sequence].node, sequence, _inner(sequence), laneWords[pool][sequence >> 4]);
     }
 
     function _closeAll(uint256 lane, uint256 round) internal {
@@ -469,6 +562,7 @@ contract Network is Deployer {
 
     function _dispute(address who, uint256 sequence) internal returns (uint256 trial) {
         _give(who, address(appeals), 10_000e9);
+        _unpack(sequence >> 4);
         vm.prank(who);
         appeals.dispute(pool, sequence, files[pool][sequence]);
         return appeals.disputeOf(pool, sequence).trial;
@@ -504,6 +598,6 @@ contract Network is Deployer {
     }
 
     function _code(uint256 sequence) internal view returns (uint256) {
-        return pools.submissionOf(pool, sequence).code;
+        return _submission(sequence).code;
     }
 }

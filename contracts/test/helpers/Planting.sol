@@ -115,6 +115,7 @@ contract Planting is Network {
         ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         _give(owner, address(canaries), 100_000e9);
+        _unpack(sequence >> 4);
         vm.prank(owner);
         canaries.open(pool, sequence, f, p, r, Codes.REJECT_WEIGHTS);
     }

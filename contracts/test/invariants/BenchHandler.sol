@@ -60,7 +60,7 @@ abstract contract BenchHandler is World {
         if (!ghostDisputes[sequence].resolved && ghostDisputes[sequence].open != 0) {
             uint256 trial = appeals.disputeOf(pool, sequence).trial;
             if (!_continue(trial, appeals_)) return;
-            uint256 until = pools.submissionOf(pool, sequence).finalAt; // the owner may still open it as a canary
+            uint256 until = _submission(sequence).finalAt; // the owner may still open it as a canary
             if (clock < until) _wait(until - clock);
             _conclude(sequence);
             _reach("conclude dispute");

@@ -105,6 +105,7 @@ abstract contract CommitteeHandler is WorkHandler {
     /// @dev Settles a lane if that is due now; it must succeed whenever the round says so.
     function _settleLane(uint256 lane, uint256 round) internal returns (bool) {
         try court.settle(pool, lane, round, _refs(lane)) {
+            _noteWords(lane); // its files have words of their own once a call needs them
             return true;
         } catch (bytes memory reason) {
             _expect(bytes4(reason) == ICourt.NotSettleable.selector, "a lane could not be settled");

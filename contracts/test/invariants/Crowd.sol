@@ -71,7 +71,9 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
         }
         _fold(vm.getRecordedLogs());
         for (uint256 i = 0; i < sequences.length; ++i) {
-            if (_forfeitable(sequences[i])) pools.forfeit(pool, sequences[i], files[pool][sequences[i]]);
+            if (!_forfeitable(sequences[i])) continue;
+            _unpack(sequences[i] >> 4);
+            pools.forfeit(pool, sequences[i], files[pool][sequences[i]]);
         }
         for (uint256 i = sequences.length; i > 0; --i) {
             _claimFor(files[pool][sequences[i - 1]].node, sequences[i - 1]);

@@ -5,6 +5,7 @@ import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {FileSlot} from "../../src/libraries/FileSlot.sol";
 import {Planting} from "../helpers/Planting.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {Vm} from "@prb/test/Vm.sol";
@@ -167,7 +168,12 @@ abstract contract Ledger is Planting {
             (address n, uint256 placed,,) = abi.decode(log.data, (address, uint256, bytes32, bytes32));
             uint256 sequence = (placed >> 96) & type(uint32).max;
             _submitted(ghostFiles[sequence], sequence, n, placed & ((1 << 96) - 1));
-        } else if (t == IPools.FileSettled.selector || t == IPools.FileFinalized.selector) {
+        } else if (t == IPools.FilesSettled.selector) {
+            (uint256 first, uint256[] memory words) = abi.decode(log.data, (uint256, uint256[]));
+            for (uint256 i = 0; i < words.length; ++i) {
+                if (words[i] != 0) _foldWord((first & type(uint32).max) + i, words[i]);
+            }
+        } else if (t == IPools.FileFinalized.selector) {
             _foldFile(log, t, uint256(bytes32(log.data)) & type(uint32).max);
         } else if (log.topics.length == 4) {
             _foldFile(log, t, uint256(log.topics[3]));
@@ -176,12 +182,7 @@ abstract contract Ledger is Planting {
 
     function _foldFile(Vm.Log memory log, bytes32 t, uint256 sequence) private {
         GhostFile storage f = ghostFiles[sequence];
-        if (t == IPools.FileSettled.selector) {
-            (, uint256 code, uint256 time) = abi.decode(log.data, (uint256, uint256, uint256));
-            f.rounds = _drawnFor(sequence);
-            _settled(f, code, time);
-            if (Codes.isReject(code)) _freeze(f, clock);
-        } else if (t == IPools.FileDisputed.selector) {
+        if (t == IPools.FileDisputed.selector) {
             f.phase = IPools.Phase.Disputed;
             if (!Codes.isPaid(f.code)) return;
             ghostAccounts[f.node].spent += f.units;
@@ -195,6 +196,14 @@ abstract contract Ledger is Planting {
         } else if (t == IPools.FileForfeited.selector) {
             _forfeited(f, abi.decode(log.data, (uint256)));
         }
+    }
+
+    function _foldWord(uint256 sequence, uint256 word) private {
+        GhostFile storage f = ghostFiles[sequence];
+        f.rounds = _drawnFor(sequence);
+        _settled(f, FileSlot.code(word), FileSlot.finalAt(word));
+        _expect(FileSlot.amount(word) == (f.upTo == 0 ? f.units : f.upTo), "another amount in its word");
+        if (Codes.isReject(f.code)) _freeze(f, clock);
     }
 
     function _submitted(GhostFile storage f, uint256 sequence, address n, uint256 packed) private {

@@ -38,7 +38,7 @@ abstract contract MoneyChecks is World {
 
     /// @dev Pay and fees that the escrow holds for a file beside what its node has earned.
     function _reserved(uint256 sequence) private view returns (uint256 sum) {
-        IPools.Submission memory f = pools.submissionOf(pool, sequence);
+        Submission memory f = _submission(sequence);
         uint256 pay = ghostFiles[sequence].units * _rate();
         if (f.phase == IPools.Phase.Pending) return pay + 2 * _fees();
         if (f.phase == IPools.Phase.Disputed) return pay + ghostFiles[sequence].rounds * _fees();

@@ -21,7 +21,7 @@ abstract contract StateChecks is World {
 
     function filesAreTheEvents() external view {
         for (uint256 i = 0; i < sequences.length; ++i) {
-            IPools.Submission memory f = pools.submissionOf(pool, sequences[i]);
+            Submission memory f = _submission(sequences[i]);
             GhostFile storage g = ghostFiles[sequences[i]];
             require(f.phase == g.phase && f.code == g.code, "outcome");
             require(f.earned == g.upTo, "earned");

@@ -94,6 +94,7 @@ abstract contract WorkHandler is World {
         for (uint256 k = 0; k < sequences.length; ++k) {
             uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
             if (_forfeitable(sequence)) {
+                _unpack(sequence >> 4);
                 pools.forfeit(pool, sequence, files[pool][sequence]);
                 return _reach("forfeit");
             }

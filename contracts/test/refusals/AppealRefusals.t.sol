@@ -17,7 +17,7 @@ contract AppealRefusalsTest is Refusing {
         uint256 s = _submit();
         FileData memory f = files[pool][s];
         _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NoDispute.selector);
-        _no(stranger, a, abi.encodeCall(appeals.dispute, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(stranger, a, abi.encodeCall(appeals.dispute, (pool, s, f)), IPools.WrongFile.selector);
         _voteAll(0, Codes.ACCEPT);
         uint256 trial = _dispute(stranger, s);
         FileData memory g = files[pool][s];

@@ -75,6 +75,7 @@ contract CourtRefusalsTest is Refusing {
         _showsItsVote(_all(1));
         FileRef[] memory refs = _refs(0);
         court.settle(pool, 0, 0, refs); // one vote of three decides nothing
+        _unpack(0);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.AlreadySettled.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.AlreadySettled.selector);
         _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), ICourt.AlreadySettled.selector);
@@ -87,6 +88,7 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
         _blocks(70); // which is never drawn
         court.settle(pool, 0, 1, refs);
+        _unpack(0);
         assertEq(_code(0), Codes.VOID);
         assertEq(court.roundOf(pool, 0, 1).time, clock);
         bytes memory open = abi.encodeWithSelector(ICourt.NotFinal.selector, clock + 3600);
@@ -117,10 +119,12 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, address(court), abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
         _wait(60);
         court.settle(pool, 0, 0, refs);
-        assertEq(uint256(pools.submissionOf(pool, s).phase), uint256(IPools.Phase.Pending));
+        _unpack(0);
+        assertEq(uint256(_submission(s).phase), uint256(IPools.Phase.Pending));
         _draw(0, 1);
         _wait(60);
         court.settle(pool, 0, 1, refs);
+        _unpack(0);
         assertEq(_code(s), Codes.VOID);
         assertEq(pools.poolOf(pool).free, BUDGET - 1_000 * 1e6 - 2 * FEES);
         _passWindow();

@@ -123,13 +123,14 @@ contract PoolRefusalsTest is Refusing {
         }
         _refused(_work(1, 3, w), abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 5));
         _relay(_one(_work(2, 3, w)));
-        _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
+        _yes(node, address(court), abi.encodeCall(court.announceMirror, (pool, 17, "https://mirror")));
         assertEq(court.termsOf(pool).rate, 1e6);
         assertEq(pools.canaryRootOf(pool, 0), bytes32(0));
     }
 
     function test_poolVerdicts() public {
         address p = address(pools);
+        uint256[] memory none = new uint256[](0);
         uint256 s = _submit();
         FileData memory f = files[pool][s];
         FileRef memory ref = _ref(s);
@@ -139,13 +140,17 @@ contract PoolRefusalsTest is Refusing {
         _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.NotCourt.selector);
         address b = address(appeals);
-        _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WrongPhase.selector);
-        _no(b, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.WrongPhase.selector);
-        _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.WrongPhase.selector);
-        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
-        _no(stranger, p, abi.encodeCall(pools.forfeit, (pool, s, f)), IPools.WrongPhase.selector);
-        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
-        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, 99, ref.inner)), IPools.WrongFile.selector);
+        // before its lane is settled no file has a word that anything but its settlement could read
+        _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WrongFile.selector);
+        _no(b, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.WrongFile.selector);
+        _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.WrongFile.selector);
+        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongFile.selector);
+        _no(stranger, p, abi.encodeCall(pools.forfeit, (pool, s, f)), IPools.WrongFile.selector);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner, none)), IPools.WrongFile.selector);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, 99, ref.inner, none)), IPools.WrongFile.selector);
+        uint256[] memory words = _pendingWords(0);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner, words)), IPools.NothingToClaim.selector);
+        _no(stranger, p, abi.encodeCall(pools.unpack, (pool, 0, words, 1)), IPools.WrongPhase.selector);
         _vote0();
         (uint256 units,) = _claimable(s);
         assertEq(units, 0);
@@ -154,11 +159,14 @@ contract PoolRefusalsTest is Refusing {
         (units,) = _claimable(s);
         assertEq(units, 1_000);
         _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WindowOver.selector);
+        _no(b, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.forfeit, (pool, s, f)), IPools.WrongPhase.selector);
         _claim(s);
-        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner, none)), IPools.NothingToClaim.selector);
         address c = address(court);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 1, 3600, _refs(0))), IPools.WrongPhase.selector);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 1, 3600, new FileRef[](0))), IPools.BadCount.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 1, 3600, _refs(0))), IPools.WrongFile.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 1, 3600, new FileRef[](0))), IPools.WrongFile.selector);
     }
 
     function _vote0() internal {
@@ -189,8 +197,8 @@ contract PoolRefusalsTest is Refusing {
             fewer[i] = refs[i];
         }
         address c = address(court);
-        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, fewer)), IPools.BadCount.selector);
-        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, new FileRef[](17))), IPools.BadCount.selector);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, fewer)), IPools.WrongFile.selector);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, new FileRef[](17))), IPools.WrongFile.selector);
         (fewer[0], refs[0]) = (refs[0], refs[1]);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), IPools.WrongFile.selector);
         refs[0] = fewer[0];

@@ -32,14 +32,14 @@ contract KeptTermsTest is Receipting {
     function test_aRestoredFileVestsAWindowAfterItsVerdict() public {
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
-        uint256 first = pools.submissionOf(pool, s).finalAt;
+        uint256 first = _submission(s).finalAt;
         uint256 trial = _dispute(operator, s);
         _wait(1_000);
         _juryVotes(trial, Codes.ACCEPT);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(pools.submissionOf(pool, s).finalAt, clock + defaultTerms().challengeWindow);
-        assertGt(pools.submissionOf(pool, s).finalAt, first);
+        assertEq(_submission(s).finalAt, clock + defaultTerms().challengeWindow);
+        assertGt(_submission(s).finalAt, first);
     }
 
     function test_aLeaverWithExactlyTheLeastStakeMayPresentItsReceipt() public {

@@ -117,7 +117,7 @@ contract MoneyRulesTest is Network {
         assertEq(pools.accountOf(pool, node).barrier, verdict);
         bytes32 inner = _inner(early);
         vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, verdict));
-        pools.claim(pool, node, early, inner);
+        pools.claim(pool, node, early, inner, new uint256[](0));
         pools.forfeit(pool, early, files[pool][early]);
         assertEq(pools.poolOf(pool).free, BUDGET - 1e9 - FEES); // the accepted file's pay is burnt, not the owner's again
     }

@@ -49,6 +49,7 @@ contract PenaltyRulesTest is Network {
         FileRef[] memory refs = _refs(0);
         vm.prank(stranger);
         court.settle(pool, 0, 0, refs);
+        _unpack(0);
         uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
         assertEq(seats.seatOf(drawn[2]).bond, BOND - 2 * 2e9);
         assertEq(seats.seatOf(drawn[1]).bond, BOND);

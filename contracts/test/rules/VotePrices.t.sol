@@ -86,6 +86,7 @@ contract VotePricesTest is Losses {
         uint256 s = _submit();
         _blocks(70);
         court.settle(pool, 0, 0, _refs(0));
+        _unpack(0);
         _voteAgain(_all(Codes.ACCEPT));
         _passWindow();
         _closeAll(0, 1);
@@ -238,6 +239,7 @@ contract VotePricesTest is Losses {
                 _draw(lane, round);
                 _wait(60);
                 court.settle(pool, lane, round, _refs(lane));
+                _unpack(lane);
             }
         }
         uint256 lost;

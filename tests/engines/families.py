@@ -1,10 +1,9 @@
 """Families of models through the whole pipeline: both engines, verification, trainer, export, reload.
 
-`python -m benchmarks families [--only TEXT] [--quick]`. Each family is a tiny random model of its real architecture,
+Each family is a tiny random model of its real architecture,
 kind of tokenizer and shape of chat template, in fp32. transformers and vLLM, in processes of their own, make rollout
 files and judge one another's with the validator's whole pipeline. The trainer recomputes the log-probs in the files,
-takes one step and exports; both engines reload in place and judge one another's files of that step. Keys: families
-[{name, engines, rollouts, rejected (files), trainer_max_error (nats), changed (share of rollouts)}].
+takes one step and exports; both engines reload in place and judge one another's files of that step.
 """
 
 import json
@@ -22,7 +21,6 @@ import torch
 from benchmarks.support.offline_pool import ENVIRONMENT, texts, work_of
 from engines.base import Engine
 from engines.factory import make_engine
-from engines.torch_process import vllm_installed
 from environments.pool import PoolEnvironments
 from protocol.config import ModelConfig, OptimizerConfig, PoolConfig, ScheduleConfig, TrainConfig, WorkConfig
 from protocol.seeds import AUDIT_EVERYTHING
@@ -295,12 +293,6 @@ def _rejected(name: str, folder: Path, files: Sequence[Produced]) -> list[str]:
         if not verdict.code.is_accept:
             out.append(f"{name}: {verdict.code.label}, {verdict.findings[-1].note}")
     return out
-
-
-def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[str, list[dict[str, Any]]]:
-    names = ["transformers", *(["vllm"] if vllm_installed() else [])]
-    chosen = [family for family in FAMILIES if only in family.name][: 2 if quick else None]
-    return {"families": [measure(family, names, 40 if quick else ROLLOUTS, progress) for family in chosen]}
 
 
 def own_process() -> Executor:
