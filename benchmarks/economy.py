@@ -223,7 +223,10 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[s
         for one in doubtful:
             one.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
         play_all(doubtful, "again, those that gained")
-    gaining = lambda limits: [one.summary(limits) for one in best(everyone, limits) if one.least(limits) > 0]  # noqa: E731
+
+    def gaining(limits: EconomyLimits) -> list[dict[str, Any]]:
+        return [played.summary(limits) for played in best(everyone, limits) if played.least(limits) > 0]
+
     rules = setting(UNITS)[1]
     return {
         "strategies": len(everyone),
