@@ -169,10 +169,7 @@ abstract contract Lane is Market {
         return _truth(i);
     }
 
-    function _strategic(uint256 i, bool ready, uint256 own, uint256 other, uint256 rank)
-        internal
-        returns (uint256)
-    {
+    function _strategic(uint256 i, bool ready, uint256 own, uint256 other, uint256 rank) internal returns (uint256) {
         uint256 code = ((i < plan.files ? own : other) >> (4 * (rank % WAYS))) & 15;
         if (ready && code != TRUTH && code != SPLIT) return code;
         if (i >= plan.files) ++looks;
