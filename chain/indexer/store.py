@@ -67,6 +67,8 @@ class Archive:
         return self
 
     def _lane(self, pool: int, lane: int) -> FinalLane | None:
+        if pool >> 63 or lane >> 63:
+            return None  # SQLite takes no such number, and whoever announces a mirror names any
         with self._mutex:
             query = "SELECT record FROM lanes WHERE pool = ? AND lane = ?"
             row = self._db.execute(query, (pool, lane)).fetchone()

@@ -140,6 +140,18 @@ def test_final_lanes_leave_memory_and_are_there_all_the_same(archived: tuple[Scr
     assert state.lanes.get((1, 10**6)) is None
 
 
+@pytest.mark.parametrize(("pool", "sequence"), [(1, 1 << 70), (1 << 63, 0), (1, (1 << 256) - 1), ((1 << 256) - 1, 3)])
+def test_a_mirror_of_a_number_that_no_file_has_stops_nobody(pool: int, sequence: int) -> None:
+    """The contract takes any two numbers from anybody."""
+    chain, projection = followed()
+    chain.emit("Court", "MirrorAnnounced", pool=pool, sequence=sequence, sender=NODE.address, uri="https://m.example")
+    chain.submit(NODE, 0)
+    projection.refresh()
+    assert list(projection.state.submissions) == [(1, 0)]
+    assert not projection.state.mirrors
+    assert (pool, sequence) not in projection.state.submissions
+
+
 def test_an_archived_file_that_an_event_touches_changes(archived: tuple[ScriptedChain, Projection]) -> None:
     chain, projection = archived
     held, as_it_was = projection.state, copy.deepcopy(whole(projection.state))
