@@ -34,7 +34,14 @@ class TransformersEngine(BatchingEngine):
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self.info = EngineInfo("transformers", transformers.__version__, dtype, arithmetic_of(device))
         self._model: Any = None
-        self._batch = Batch(self._forward, self._head, self._cache, device, max_batch)
+        # Looked up at each call: attacks replace an engine's forward pass, head or cache.
+        self._batch = Batch(
+            lambda *inputs: self._forward(*inputs),
+            lambda hidden: self._head(hidden),
+            lambda: self._cache(),
+            device,
+            max_batch,
+        )
         self._config: dict[str, Any] = {}
 
     def load(self, weights: Path) -> None:

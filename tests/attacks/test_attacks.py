@@ -34,7 +34,7 @@ CAUGHT_BY: dict[tuple[Code, ...], str] = {
 EXPECTED = {name: codes for codes, names in CAUGHT_BY.items() for name in names.split()}
 # Cheats that are too small for one file of a bf16 pool, by strengths at which one file in float32 shows them.
 SMALL = dict.fromkeys(("layer-int8", "kv-int8", "stale-prefill"), 0.0)
-SMALL |= dict.fromkeys(("top-p", "temperature-proven", "greedy-rows"), 0.5)
+SMALL |= dict.fromkeys(("top-p", "temperature-proven", "greedy-rows"), 0.5) | {"lora": 0.01}
 
 
 def cheat(name: str, strength: float | None = None) -> Cheat:
