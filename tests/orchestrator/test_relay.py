@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chain.errors import ContractError, TransactionError
-from chain.indexer.records import Status
+from chain.indexer.records import Status, Step
 from orchestrator.auth import HttpError
 from orchestrator.relay import AHEAD, RETRY_SECONDS
 from protocol.errors import ConfigError, IntegrityError, printable
@@ -241,6 +241,26 @@ def test_no_file_is_relayed_to_a_step_whose_seed_a_reorganisation_of_60_blocks_c
     assert bench.hand_in(node, 0, units=2000).state == "waiting"
     (landed,) = bench.turn()
     assert (landed.node, landed.units) == (node.address, 2000)
+
+
+def test_files_of_many_steps_cost_no_question_a_turn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may follow a gap, so that they are never relayed and wait for as long as a receipt counts."""
+    (_, node), asked, suite = bench.game.node(), list[int](), bench.relay._suite
+    bench.game.publish()
+    bench.view.refresh()
+    bench.relay.take(node.address, bench.request(node, 1))
+    seed = suite.step_seed
+
+    def ask(pool: int, step: Step) -> bytes | None:
+        asked.append(step.step)
+        return seed(pool, step)
+
+    monkeypatch.setattr(suite, "step_seed", ask)
+    assert bench.turn() == []
+    assert asked == []
+    bench.relay.take(node.address, bench.request(node, 0))
+    assert len(bench.turn()) == 2
+    assert asked == [0]
 
 
 def test_a_forged_submission_is_refused_in_words(bench: Bench) -> None:
