@@ -372,7 +372,8 @@ class Pools(Contract):
         receipts of their uploads, one a file. By receipts they are taken although the pool has paused or closed, or the
         step has passed, since."""
         named, signatures = zip(*(one.on_chain for one in files), strict=True)
-        return self.call("submitLane", pool, list(named), list(signatures), [one.on_chain for one in receipts])
+        call = self.call("submitLane", pool, list(named), list(signatures), [one.on_chain for one in receipts])
+        return replace(call, lasting=False)  # a file is of its step's seed, which nothing in the call names
 
     def sign_join(self, node: LocalAccount, pool: int, expiry: int) -> bytes:
         """Sign that the node joins a pool, usable once until `expiry` (chain time)."""
@@ -407,7 +408,8 @@ class Committee:
 
 
 class BallotContract(Contract):
-    """A contract at which drawn members commit to hidden votes, reveal them and are paid."""
+    """A contract at which drawn members commit to hidden votes, reveal them and are paid. After a reorganisation the
+    same place may be about other files, so no vote is lasting."""
 
     committee_view = ""
 
@@ -426,15 +428,15 @@ class BallotContract(Contract):
         return keccak(encode_words(self.deployment.chain_id, self.address, *place, voter, codes, verdict_hash, salt))
 
     def commit(self, place: Place, member: int, commitment: bytes) -> ContractCall[Receipt]:
-        return self.call("commit", *place, member, commitment)
+        return replace(self.call("commit", *place, member, commitment), lasting=False)
 
     def reveal(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
-        return self.call("reveal", *place, member, codes, verdict_hash, salt)
+        return replace(self.call("reveal", *place, member, codes, verdict_hash, salt), lasting=False)
 
     def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         """Commit and open the vote at once, as the last member to commit. Raises ContractError, before anything is
         sent, while anybody else has not committed."""
-        return self.call("vote", *place, member, codes, verdict_hash, salt)
+        return replace(self.call("vote", *place, member, codes, verdict_hash, salt), lasting=False)
 
 
 class Court(BallotContract):
@@ -454,7 +456,7 @@ class Court(BallotContract):
 
     def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         """See BallotContract; a committee's needs no salt."""
-        return self.call("vote", *place, member, codes, verdict_hash)
+        return replace(self.call("vote", *place, member, codes, verdict_hash), lasting=False)
 
     def reveal_and_settle(
         self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes, files: Sequence[Submission]
@@ -462,7 +464,8 @@ class Court(BallotContract):
         """Reveal as the last revealer, and settle the round. Raises ContractError, before anything is sent, while
         another reveal is neither mined nor pending."""
         refs = [file.file_ref for file in files]
-        return replace(self.call("revealAndSettle", *place, (member, codes, verdict_hash, salt), refs), pending=True)
+        call = self.call("revealAndSettle", *place, (member, codes, verdict_hash, salt), refs)
+        return replace(call, pending=True, lasting=False)
 
     def settle(self, place: Place, files: Sequence[Submission]) -> ContractCall[Receipt]:
         """Tally a round; `files` are all of the lane's submissions in order (`State.files_of(lane)`)."""

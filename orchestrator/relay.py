@@ -141,8 +141,12 @@ class Relay:
             return
         waiting = self.waiting(state, now)
         self._apart = {node: until for node, until in self._apart.items() if now < until}
-        waiting = self._without_stale(waiting, pool)
-        lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds, self._apart)
+        lanes = self._planned(waiting, state, now)
+        due = [row for lane in lanes for row in lane]
+        # Only these: hostile nodes may hand in files of as many steps as there are, which follow a gap.
+        good = self._without_stale(due, pool)
+        if len(good) < len(due):
+            lanes = self._planned(good, state, now)
         takes_lanes = pool.status == "open"
         calls = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
         ready = [call for call in calls if call is not None]
@@ -157,6 +161,9 @@ class Relay:
         finally:
             if ready:
                 self._sent_until = self._suite.pools.client.head().number
+
+    def _planned(self, waiting: list[SubmissionRow], state: State, now: float) -> list[list[SubmissionRow]]:
+        return plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds, self._apart)
 
     def _set_apart(self, call: Call, error: ContractError, now: float) -> None:
         """Share no lane for a while with the node whose file made one revert, such as by submitting it itself."""

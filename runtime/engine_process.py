@@ -158,6 +158,8 @@ class _Child:
         self._process.start()
         theirs.close()
         self._lock, self._names, self._answers = threading.Lock(), count(), queue.SimpleQueue[Any]()
+        # Apart from `_lock`, for which `_read` waits: the process takes nothing while it waits for that.
+        self._sending = threading.Lock()
         self.waiting: dict[int, tuple[queue.SimpleQueue[Any], int]] = {}
         self.tokens, self.steps, self.ended = 0, 0, 0
         self._recent = 0.0, 0.0  # tokens, and the seconds that they took
@@ -207,7 +209,7 @@ class _Child:
         self._process.join(_END_SECONDS)
 
     def _send(self, message: object) -> None:
-        with self._lock:
+        with self._sending:
             if self._lost is not None:
                 raise self._lost
             with suppress(OSError):  # `_read` notices, and tells everybody

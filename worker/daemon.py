@@ -191,8 +191,9 @@ class Worker:
         work = Work(work_id, seed, pool.steps[lease.step].manifest)
         if self._making and work.manifest != self._loaded:
             return False
+        self._next = None  # where these weights cannot be had, the service is asked again: it may have a newer step
         self._load(work)
-        self._next, self._progress.step = None, lease.step
+        self._progress.step = lease.step
         self._making[lease.counter] = self._threads.submit(self._make, work)
         self._progress.making = len(self._making)
         return True

@@ -72,7 +72,7 @@ _SYNC_SECONDS = 1.0
 
 class FinishedRows(Generation):
     """An engine for one file: what it completed for the file before is in `lines`, and what it completes is appended.
-    Lines that were not written whole are ignored."""
+    Lines that were not written whole, or by a version that wrote others, are ignored."""
 
     def __init__(self, engine: Generator, lines: IO[bytes]) -> None:
         self._engine, self._lines, self.info = engine, lines, engine.info
@@ -82,7 +82,10 @@ class FinishedRows(Generation):
             check, _, text = line.partition(b" ")
             if check != _check(text):
                 break
-            self._known |= _ROW.validate_json(text)
+            try:
+                self._known |= _ROW.validate_json(text)
+            except ValueError:
+                break
             whole += len(line)
         lines.seek(whole)
         lines.truncate()

@@ -25,8 +25,8 @@ RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
 WAITING_SECONDS = 5.0
 # When training has made no progress for so long, accepted files are taken to be useless to it.
 STALL_SECONDS = 60.0
-# Leases at a time of a node whose pace is not known, or slow.
-_AHEAD = 2
+# Leases at a time of a node whose pace is not known, or slow; and of a quick one, for each file that says so.
+_AHEAD, _EARNED = 2, 4
 # Accepted files that a node is credited with before its own record counts.
 _PRIOR_FILES = 4
 _ROUNDING = 1e-6
@@ -70,10 +70,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Pace:
-    """How recent files fared, in seconds. making: node → median from lease to submission; typical: over all nodes;
-    step: between two policy steps, 0 while unknown; useful: node → the share of its files that was accepted."""
+    """How recent files fared, in seconds. making: node → median from lease to submission; made: node → of how many
+    files; typical: over all nodes; step: between two policy steps, 0 while unknown; useful: node → the share of its
+    files that was accepted."""
 
     making: Mapping[str, float] = field(default_factory=dict)
+    made: Mapping[str, int] = field(default_factory=dict)
     typical: float = 0.0
     step: float = 0.0
     useful: Mapping[str, float] = field(default_factory=dict)
@@ -96,6 +98,7 @@ def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, 
     gaps = [later.time - earlier.time for earlier, later in pairwise(pool.steps[-_STEPS:])]
     return Pace(
         making={node: median(seconds) for node, seconds in known.items()},
+        made={node: len(seconds) for node, seconds in known.items()},
         typical=median([value for seconds in known.values() for value in seconds]) if known else 0.0,
         step=float(median(gaps)) if gaps else 0.0,
         useful={node: (sum(good) + _PRIOR_FILES) / (len(good) + _PRIOR_FILES) for node, good in decided.items()},
@@ -265,9 +268,12 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
 
 def _most_leases(rule: Rule, pace: Pace, address: str) -> int:
     """Return how many leases a node may hold. One with many GPUs computes rows of many files at a time; but whoever
-    takes more than half a lease's life for a file would lose those that it holds besides."""
+    takes more than half a lease's life for a file would lose those that it holds besides, and whoever delivers little
+    must not keep the places of others."""
     making = pace.making.get(address)
-    return MOST_LEASES if making is not None and making <= rule.lease_limit / 2 else _AHEAD
+    if making is None or making > rule.lease_limit / 2:
+        return _AHEAD
+    return min(MOST_LEASES, max(_AHEAD, _EARNED * pace.made.get(address, 0)))
 
 
 def renew(rule: Rule, lease: Lease, now: float) -> float:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,23 @@ def test_a_chain_that_forgets_gets_its_transactions_back(chain: Chain) -> None:
         mine_until(chain, done)
     assert client.balance(SELF) == 15
     assert count(chain, account) == 2
+
+
+def test_what_does_not_last_is_not_mined_again(chain: Chain) -> None:
+    """Such as a lane, whose files may be of another seed than their step has since the reorganisation: their nodes
+    would pay. The gap that it leaves is filled all the same."""
+    account = chain.account()
+    client = chain.client(account)
+    snapshot = chain.rpc("evm_snapshot")
+    client.send(replace(gift(10), lasting=False))
+    client.send(gift(20))
+    chain.rpc("evm_setAutomine", False)
+    with sending(chain, client, 5) as done:
+        chain.rpc("evm_revert", snapshot)
+        chain.rpc("anvil_dropAllTransactions")
+        mine_until(chain, done)
+    assert client.balance(SELF) == 25
+    assert count(chain, account) == 3
 
 
 def test_a_nonce_taken_by_another_program_is_survived(chain: Chain) -> None:

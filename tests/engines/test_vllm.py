@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from engines.base import Request, Sampling
 from engines.torch_process import torch_environment, vllm_installed
-from engines.vllm import cache_need, check_settings
-from protocol.errors import ConfigError
+from engines.vllm import VllmEngine, cache_need, check_settings
+from protocol.errors import ConfigError, MusterError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")]
 
@@ -44,6 +45,30 @@ def test_settings_that_change_what_is_computed_are_refused(changes: dict[str, An
     check_settings(config("float32"), "float32")
     with pytest.raises(ConfigError, match=words):
         check_settings(config(**changes), "float32")
+
+
+def test_a_file_that_vllm_does_not_take_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for the others would wait for ever: the engine would know nothing of them any more."""
+    engine, aborted, forgotten = VllmEngine.__new__(VllmEngine), list[str](), list[int]()
+    inner = SimpleNamespace(
+        abort_request=lambda names, internal: aborted.extend(names),
+        output_processor=SimpleNamespace(request_states=["0", "1", "2"]),
+    )
+    engine._llm = SimpleNamespace(llm_engine=inner, collective_rpc=lambda name, args: forgotten.extend(args[0]))
+    engine._making, engine._ended = {}, {}
+
+    def ask(ticket: int, *given: Any, **options: Any) -> str:
+        if ticket == 3:
+            raise ValueError("not this one")
+        return str(ticket)
+
+    monkeypatch.setattr(engine, "_check", lambda *given: None)
+    monkeypatch.setattr(engine, "_ask", ask)
+    one = Request((5, 6), (1, 1, 1), 9)
+    assert engine.add([one, one], Sampling(1.0, ())) == [0, 1]
+    with pytest.raises(MusterError, match="not this one"):
+        engine.add([one, one], Sampling(1.0, ()))
+    assert (list(engine._making), aborted, forgotten) == ([0, 1], ["2"], [2])
 
 
 def run_evidence(name: str, folder: Path, program: str = "vllm_case") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The service relays what nodes signed, on a real chain: nothing is lost or sent twice, and nobody holds up others."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 
 from chain.errors import ContractError, TransactionError
-from chain.indexer.records import Status
+from chain.indexer.records import Status, Step
 from orchestrator.auth import HttpError
 from orchestrator.relay import AHEAD, RETRY_SECONDS
 from protocol.errors import ConfigError, IntegrityError, printable
 from protocol.verdict import Code
 from protocol.waits import wait_for
 from runtime.diagnose import LONGEST
+from tests.chain.conftest import gift
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import ETHER, Deployed
 from tests.orchestrator.relay_bench import Bench
@@ -241,6 +243,50 @@ def test_no_file_is_relayed_to_a_step_whose_seed_a_reorganisation_of_60_blocks_c
     assert bench.hand_in(node, 0, units=2000).state == "waiting"
     (landed,) = bench.turn()
     assert (landed.node, landed.units) == (node.address, 2000)
+
+
+def test_a_lane_that_was_mined_before_its_seed_changed_fills_no_gap_of_nonces(bench: Bench) -> None:
+    """While a later transaction of the service waits, which the chain cannot mine without what it forgot."""
+    game, chain = bench.game, bench.game.deployed.chain
+    _, node = game.node()
+    chain.mine(60)
+    game.publish()
+    bench.hand_in(node, 0)
+    assert len(bench.turn()) == 1
+    before, done = bench.nonce(game.service), list[object]()
+    chain.rpc("evm_setAutomine", False)
+    client = bench.relay._suite.client
+    thread = threading.Thread(target=lambda: done.append(client.send(gift(1), timeout=100)))
+    thread.start()
+    wait_for("a pending transaction", lambda: int(chain.rpc("txpool_status")["pending"], 16) > 0, 60, poll=0.02)
+    chain.rpc("anvil_reorg", 60, [])
+    chain.rpc("evm_setAutomine", True)
+    game.publish()  # the step has another seed now
+    thread.join(60)
+    assert done
+    bench.view.refresh()
+    assert bench.view.state.submissions_of(game.pool) == []
+    assert bench.nonce(game.service) == before + 1, "the gap was filled"
+
+
+def test_files_of_many_steps_cost_no_question_a_turn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may follow a gap, so that they are never relayed and wait for as long as a receipt counts."""
+    (_, node), asked, suite = bench.game.node(), list[int](), bench.relay._suite
+    bench.game.publish()
+    bench.view.refresh()
+    bench.relay.take(node.address, bench.request(node, 1))
+    seed = suite.step_seed
+
+    def ask(pool: int, step: Step) -> bytes | None:
+        asked.append(step.step)
+        return seed(pool, step)
+
+    monkeypatch.setattr(suite, "step_seed", ask)
+    assert bench.turn() == []
+    assert asked == []
+    bench.relay.take(node.address, bench.request(node, 0))
+    assert len(bench.turn()) == 2
+    assert asked == [0]
 
 
 def test_a_forged_submission_is_refused_in_words(bench: Bench) -> None:

@@ -48,7 +48,8 @@ STALE = [lease("0xa"), *(lease(node, step=3) for node in ("0xb", "0xc", "0xd", "
 UNUSABLE = replace(EMPTY, published=3, usable=2, leases=[lease(f"0x{n}", step=2) for n in range(4)])
 TWO_EACH = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1), lease("0xc", 0), lease("0xc", 1)])
 DOUBTFUL = replace(TWO_EACH, pace=Pace(useful={"0xb": 0.4}))
-SLOW = Pace(making={"0xa": 40.0, "0xb": 11.0}, typical=10.0, step=8.0)
+SLOW = Pace(making={"0xa": 40.0, "0xb": 11.0}, made={"0xa": 8, "0xb": 8}, typical=10.0, step=8.0)
+ONCE = Pace(making={"0xb": 11.0}, made={"0xb": 1})
 OVERTAKEN = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1)], pace=SLOW)
 HANGING = [lease("0xa", counter, step=4)._replace(expires=600.0) for counter in (0, 1)]
 HELD_UP = replace(LAST, leases=HANGING, pace=Pace(making={"0xb": 10.0}, typical=10.0, step=8.0))
@@ -96,7 +97,10 @@ HOARD, AHEAD = (replace(EMPTY, leases=[lease("0xa", one), lease("0xa", one + 1)]
         # A node whose files are soon done may make many at a time, a slow one two.
         (OVERTAKEN, B, 2, 1.0, RULE, None),
         (OVERTAKEN, B, MOST_LEASES, 1.0, RULE, "too far ahead"),
-        (replace(OVERTAKEN, pace=Pace(making={"0xb": 301.0})), B, 2, 1.0, RULE, "too far ahead"),
+        (replace(OVERTAKEN, pace=Pace(making={"0xb": 301.0}, made={"0xb": 8})), B, 2, 1.0, RULE, "too far ahead"),
+        # Nobody gets them all for a file or two, to let them run out.
+        (replace(OVERTAKEN, pace=ONCE), B, 3, 1.0, RULE, None),
+        (replace(OVERTAKEN, pace=ONCE), B, 4, 1.0, RULE, "too far ahead"),
         (OVERTAKEN, C, None, 1.0, RULE, None),
         (replace(OVERTAKEN, changed=-60.0), A, None, 1.0, RULE, None),
         (replace(OVERTAKEN, leases=[lease("0xb", 1)]), A, None, 1.0, RULE, None),
@@ -184,6 +188,7 @@ def test_nodes_are_measured_by_their_own_newest_files() -> None:
     files.append(file(30, "0xb", Code.ACCEPT, 0, 140))
     pace = scheduler.measure(pool(0), files, grants)
     assert pace.making == {"0xa": 3.0, "0xb": 40.0}
+    assert pace.made == {"0xa": 16, "0xb": 1}
     assert pace.typical == 3.0
     # Without a lease (or with one of long ago) a file says nothing.
     assert scheduler.measure(pool(0), files, {}).making == {}

@@ -1,10 +1,14 @@
 """Engines in processes of their own: shared by threads, together one engine, and missed when they die."""
 
+import multiprocessing
 import os
+import queue
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +16,7 @@ from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from engines.torch_process import show_gpus
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from runtime.engine_process import EngineLost, EngineProcesses
+from runtime.engine_process import EngineLost, EngineProcesses, _Child, _Done
 from runtime.process import EngineConfig
 from tests.engines.models import save_tiny
 from tests.engines.test_hf import SAMPLING, requests
@@ -21,6 +25,10 @@ from tests.engines.test_hf import SAMPLING, requests
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny(tmp_path_factory.mktemp("model"))
+
+
+def completion(tokens: int = 1) -> Completion:
+    return Completion((7,) * tokens, (-0.1,) * tokens, 0, (), b"")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +98,29 @@ def test_an_engine_that_dies_is_missed_at_once_and_for_good(folder: Path, tmp_pa
         made.generate(endless, SAMPLING)
     with pytest.raises(EngineLost):
         made.load(folder)
+
+
+def test_a_file_that_joins_while_long_answers_come_in_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the pipe holds is under way in both directions, and the process takes nothing before it has sent."""
+    ours, theirs = multiprocessing.Pipe()
+    process = SimpleNamespace(start=bool, join=lambda seconds: None, exitcode=0)
+    context = SimpleNamespace(Pipe=lambda: (ours, theirs), Process=lambda **given: process)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: context)
+    monkeypatch.setattr(theirs, "close", bool)
+    child, inbox = _Child(EngineConfig(), Path()), queue.SimpleQueue[Any]()
+    threads = [
+        threading.Thread(target=child.add, args=(inbox, [0], [Request((7,) * 10**6, (1, 1, 1), 9)], SAMPLING)),
+        threading.Thread(target=theirs.send, args=(_Done([(7, completion())], 1, 0.1),)),
+        threading.Thread(target=theirs.send, args=(_Done([(0, completion(10**6))], 1, 0.1),)),
+    ]
+    for thread in threads:
+        thread.daemon = True
+        thread.start()
+        thread.join(1)
+    threads[2].join(20)
+    assert not threads[2].is_alive(), "it was read"
+    assert len(theirs.recv().requests[0].prompt) == 10**6
+    assert inbox.get(timeout=20)[0] == 0
 
 
 @pytest.mark.parametrize(

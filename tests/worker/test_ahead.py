@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from protocol.api.work import NoLease, WorkLease
+from protocol.errors import UnreachableError
 from protocol.seeds import Work
 from runtime.entry import Exit
 from runtime.pool_client import PoolClient
@@ -76,6 +77,34 @@ def test_the_next_weights_are_here_when_they_are_needed(world: WorkerWorld) -> N
 def test_weights_that_vanished_meanwhile_are_fetched_again(world: WorkerWorld, tmp_path: Path) -> None:
     pool, _ = worked(world, tmp_path / "gone")
     assert 1 in pool.asked
+
+
+def test_a_step_whose_weights_cannot_be_had_is_left_for_the_next_one(world: WorkerWorld) -> None:
+    """Such as those that their owner no longer has: the lease of the step would keep its node for many steps."""
+
+    class Newest(ScriptedService):
+        def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
+            answer = super().request_lease(counter, ready)
+            newest = len(self.world.game.state.pools[self.world.game.pool].steps) - 1
+            return answer.model_copy(update={"step": newest}) if isinstance(answer, WorkLease) else answer
+
+    class Lost(GamePool):
+        def weights(self, work: Work) -> Path | None:
+            if work.id.step:
+                return super().weights(work)
+            if self.pool().step == 0:
+                self.game.publish()
+            elif time.monotonic() > began + 20:
+                worker.stop()
+            raise UnreachableError("no source has it")
+
+        def step_weights(self, step: int, _: int = 5) -> Path | None:
+            raise UnreachableError("no source has it")
+
+    began = time.monotonic()
+    worker = world.start(Newest(files=1), Lost(world.game, world.account, tiny.model_folder()))
+    assert worker.run() == Exit.DONE
+    assert [file.step for file in world.submissions] == [1]
 
 
 def test_a_fetch_under_way_is_waited_for_and_not_repeated(world: WorkerWorld, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from engines.base import Completion, EngineInfo, Generation, Request, Sampling
 from protocol.seeds import Work
 from tests.validator import tiny
+from worker import journal
 from worker.journal import Journal
 
 INFO = EngineInfo("made-up", "1", "float32", "cpu")
@@ -70,6 +71,17 @@ def test_a_line_that_was_not_written_whole_is_computed_again(tmp_path: Path, har
     assert completed(tmp_path, Counting(0), tiny.work_of()) == done, "the new lines follow the whole ones"
 
 
+def test_rows_that_another_version_wrote_are_computed_again(tmp_path: Path) -> None:
+    """The worker would end with an error at every start, for as long as its file is not made."""
+    path = killed(tmp_path, tiny.work_of())
+    check, text = journal._check, b'{"ab": {"tokens": [1], "of_tomorrow": 1}}\n'
+    path.write_bytes(check(text) + b" " + text + path.read_bytes())
+    engine = Counting()
+    done = completed(tmp_path, engine, tiny.work_of())
+    assert len(engine.asked) == len(ASKED)
+    assert completed(tmp_path, Counting(0), tiny.work_of()) == done
+
+
 def test_rows_of_other_work_weights_or_arithmetic_are_not_taken(tmp_path: Path) -> None:
     """They would be refused as those of another assignment, and cost the node its stake."""
     work = tiny.work_of()
@@ -90,10 +102,10 @@ def test_rows_of_other_work_weights_or_arithmetic_are_not_taken(tmp_path: Path) 
 
 
 def test_rows_are_gone_once_their_file_is_in_the_journal_or_on_chain(tmp_path: Path) -> None:
-    work, journal = tiny.work_of(), Journal(tmp_path)
+    work, kept = tiny.work_of(), Journal(tmp_path)
     killed(tmp_path, work)
-    journal.add(work, tiny.producer().make(work))
+    kept.add(work, tiny.producer().make(work))
     assert list(tmp_path.glob("*.rows")) == []
     killed(tmp_path, work)
-    journal.prune(work.id.counter + 1)
+    kept.prune(work.id.counter + 1)
     assert list(tmp_path.glob("*.rows")) == []
