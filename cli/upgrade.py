@@ -157,9 +157,7 @@ def install(here: Path, version: str, source: Path | None) -> None:
     if source is not None:
         argv += ["--find-links", str(source), "-c", str(source / "versions.txt")]
         argv += ["--overrides", str(source / "overrides.txt")] if uv else []
-    done = subprocess.run(
-        [*argv, named], capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False, env=_clean()
-    )
+    done = _run([*argv, named], _INSTALL_SECONDS, f"installing muster {version}")
     if done.returncode:
         said = " ".join(done.stderr.split())[-400:]
         raise MusterError(f"muster {version} cannot be installed: {said}", f"nothing was changed: this is {VERSION}")
@@ -192,15 +190,21 @@ def _name_python(there: Path, here: Path) -> None:
 def try_out(there: Path) -> str:
     """Return the version of an environment in which every role's program can be loaded. Raises MusterError."""
     argv = [str(there / "bin" / "python"), "-P", "-c", _TRIAL]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_TRIAL_SECONDS, check=False, env=_clean())
+    done = _run(argv, _TRIAL_SECONDS, "trying the new version")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
         raise MusterError(f"the new version does not start: {last}", f"nothing was changed: this is {VERSION}")
     return done.stdout.split()[-1]
 
 
-def _clean() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+def _run(argv: list[str], seconds: float, what: str) -> subprocess.CompletedProcess[str]:
+    """Run a program without what our environment says of ours. Raises MusterError if it takes longer."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False, env=clean)
+    except subprocess.TimeoutExpired:
+        hint = f"nothing was changed: this is {VERSION}; try again on a quieter machine or network"
+        raise MusterError(f"{what} took more than {seconds:.0f} s", hint) from None
 
 
 def switch(here: Path, version: str) -> None:

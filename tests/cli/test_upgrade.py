@@ -107,3 +107,15 @@ def test_programs_of_a_long_path_start_the_python_beside_them(tmp_path: Path) ->
     upgrade._name_python(there, here)
     assert f'"{here}/bin/python"' in program.read_text()
     assert ".next" not in program.read_text()
+
+
+def test_a_version_that_takes_too_long_to_start_is_told_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\nexec sleep 30\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(upgrade, "_TRIAL_SECONDS", 0.3)
+    with pytest.raises(MusterError, match=r"trying the new version took more than 0 s"):
+        upgrade.try_out(tmp_path)

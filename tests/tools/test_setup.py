@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import setup
 from tools.setup import ROOT, gpu_packages, has_gpu
 
 
@@ -42,3 +43,17 @@ def test_the_images_name_what_there_is_and_the_one_for_cards_has_a_compiler() ->
     (compiler,) = re.findall(r'^RUN if \[ "\$VARIANT" = cuda \]; then (.*); fi$', text, re.M)
     assert {"gcc", "libc6-dev"} <= set(compiler.split())
     assert "--extra ${VARIANT}" in text
+
+
+def test_what_is_installed_fits_the_environments_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command may be run by another Python than the environment was made by."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 3 99\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(setup, "PYTHON", python)
+    assert setup.environment_version() == (3, 99)
+    steps: list[list[str]] = []
+    monkeypatch.setattr(setup, "run", lambda argv, what: steps.append(argv))
+    monkeypatch.setattr(setup, "has_gpu", lambda: False)
+    setup.install_python()
+    assert not any("requirements-torch.lock" in argv for argv in steps)
