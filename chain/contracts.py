@@ -355,7 +355,7 @@ class Pools(Contract):
         return self.call("claim", *named, list(submission.lane_words), result="Claimed.amount")
 
     def unpacking(self, files: Sequence[Submission]) -> tuple[ContractCall[Receipt], ...]:
-        """Return the calls, one a lane, that give files words of their own where only their lane's hash binds them."""
+        """Return the calls, one a lane, that give those files words of their own that have none."""
         lanes = dict[int, list[Submission]]()
         for file in files:
             if file.lane_words:
@@ -366,14 +366,25 @@ class Pools(Contract):
         )
 
     def submit_lane(
-        self, pool: int, files: Sequence[SignedFile], receipts: Sequence[UploadReceipt] = ()
+        self,
+        pool: int,
+        files: Sequence[SignedFile],
+        receipts: Sequence[UploadReceipt] = (),
+        anchor: tuple[int, bytes] | None = None,
     ) -> ContractCall[Receipt]:
         """Submit one to sixteen files as one lane: as the pool's service, which has their bytes, or as anybody by the
         receipts of their uploads, one a file. By receipts they are taken although the pool has paused or closed, or the
-        step has passed, since."""
+        step has passed, since. A chain takes them only that has the block `anchor` (default: `self.anchor()`)."""
         named, signatures = zip(*(one.on_chain for one in files), strict=True)
-        call = self.call("submitLane", pool, list(named), list(signatures), [one.on_chain for one in receipts])
-        return replace(call, lasting=False)  # a file is of its step's seed, which nothing in the call names
+        acknowledged = [one.on_chain for one in receipts]
+        call = self.call("submitLane", pool, list(named), list(signatures), acknowledged, *anchor or self.anchor())
+        return replace(call, lasting=False)
+
+    def anchor(self) -> tuple[int, bytes]:
+        """Return number and hash of the newest block that a call can name: on a chain that has it, whatever was read
+        until then holds, such as the seeds of steps."""
+        head = self.client.head()
+        return head.number - 1, head.parent
 
     def sign_join(self, node: LocalAccount, pool: int, expiry: int) -> bytes:
         """Sign that the node joins a pool, usable once until `expiry` (chain time)."""
@@ -388,8 +399,10 @@ class Pools(Contract):
         return self.signed(node, POOLS_DOMAIN, struct, pool, node.address, nonce, expiry)
 
     def finalize(self, submission: Submission) -> ContractCall[Receipt]:
-        """After the challenge window of a file that was not accepted."""
-        return self.call("finalize", submission.pool, submission.sequence, submission.file_ref)
+        """After the challenge window of a file that was not accepted. One of a lane at a time: what is in flight for
+        another one of its lane names words that the lane has no more."""
+        named = submission.pool, submission.sequence, submission.file_ref
+        return self.call("finalize", *named, list(submission.lane_words))
 
 
 # Committees and juries

@@ -180,7 +180,7 @@ contract CornersTest is Planting {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
         FileRef memory ref = _ref(s);
-        pools.finalize(pool, s, ref);
+        pools.finalize(pool, s, ref, _none());
         assertEq(stakes.stakeOf(node), STAKE / 2);
         assertEq(stakes.nodeOf(node).pool, 0);
         uint256 releaseAt = clock + pools.poolOf(pool).unbonding;

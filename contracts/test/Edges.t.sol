@@ -25,7 +25,7 @@ contract EdgesTest is Network {
         assertEq(c.fee, 5e8);
         assertEq(c.time, 0);
         _blocks(3);
-        juries.draw(trial);
+        _drawTrial(trial);
         c = juries.caseOf(trial);
         assertEq(c.time, clock);
         assertEq(c.commitWindow, 60);
@@ -123,7 +123,7 @@ contract EdgesTest is Network {
         uint256 s = _submitFrom(poor, 1_000);
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(poor), t.minStake);
         assertEq(stakes.nodeOf(poor).pool, pool);
         assertEq(pools.accountOf(pool, poor).limit, uint256(t.minStake) * t.leverage / t.rate);
@@ -227,7 +227,7 @@ contract EdgesTest is Network {
         uint256 limit = (STAKE - FEES - 1e9) * 4 / 1e6;
         vm.expectEmit(true, true, true, true, address(pools));
         emit IPools.LimitSet(pool, node, limit);
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(pools.accountOf(pool, node).limit, limit);
     }
 
