@@ -42,7 +42,7 @@ from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.identity import PoolId
 from protocol.waits import WAITS, wait_for
-from runtime.diagnose import ServiceView, WatchLimits
+from runtime.diagnose import WatchLimits, look_at_service
 from runtime.home_status import last_line
 from runtime.keystore import address_of, ensure_key, open_key
 from runtime.orchestrator_client import OrchestratorClient, join_request
@@ -150,8 +150,7 @@ def check_machine(profile: Profile) -> None:
     if not profile.service:
         return
     try:
-        with closing(ServiceView(profile.service, allow_private=True)) as view:
-            offset = view.look().clock_offset
+        offset = look_at_service(profile.service, allow_private=True).clock_offset
     except MusterError:
         return  # the service is down: the process waits for it
     if abs(offset) > WatchLimits().clock_seconds:

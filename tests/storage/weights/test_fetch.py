@@ -11,11 +11,12 @@ import pytest
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from storage.keys import MissingObjectError, check_content, object_key
 from storage.s3 import Bucket
+from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest, seal
 from tests.storage.mirror import mirror, send
-from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder, publish
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder, publish, source_of
 
 
 class Store:
@@ -57,7 +58,7 @@ def manifest(store: Store, tmp_path: Path) -> Manifest:
 
 
 def get(store: Store, manifest: Manifest, tmp_path: Path, **options: Any) -> Path:
-    return fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, **options)
+    return fetch(manifest.digest, source_of(store.get), tmp_path / "cache", PUBLISHER, **options)
 
 
 def test_publish_and_fetch(store: Store, manifest: Manifest, tmp_path: Path) -> None:
@@ -182,13 +183,13 @@ def test_over_a_real_bucket_and_a_redirecting_service(bucket: Bucket, tmp_path: 
 
     with mirror(lambda h: send(h, 200, b"poison" * 200)) as poisoned, mirror(service) as base:
         objects = HttpObjects([poisoned, f"{base}/v1/objects"])
-        folder = fetch(manifest.digest, objects, tmp_path / "cache", PUBLISHER, step=0)
+        folder = fetch(manifest.digest, MultiSource(objects.each()), tmp_path / "cache", PUBLISHER, step=0)
         assert contents(folder) == contents(tmp_path / "v0")
         objects.close()
-    again = fetch(manifest.digest, bucket.get, tmp_path / "other", PUBLISHER)
+    again = fetch(manifest.digest, source_of(bucket.get), tmp_path / "other", PUBLISHER)
     assert contents(again) == contents(tmp_path / "v0")
     with pytest.raises(MusterError):
-        fetch(b"n" * 32, bucket.get, tmp_path / "other", PUBLISHER)
+        fetch(b"n" * 32, source_of(bucket.get), tmp_path / "other", PUBLISHER)
 
 
 def test_folder_that_changes_while_it_is_published(tmp_path: Path) -> None:
