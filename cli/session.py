@@ -22,7 +22,7 @@ from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import user_cache
 from protocol.http.signing import service_url
 from runtime.keystore import open_key
-from runtime.signed_client import BusyError, ClientLimits, ServiceError, SignedClient
+from runtime.signed_client import ClientLimits, ServiceError, SignedClient
 
 log = logging.getLogger("muster.cli")
 _PATIENCE, _GLANCE, _SERVICE_SECONDS = 8.0, 3.0, 5.0
@@ -149,11 +149,7 @@ def open_session(
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
 
 
-class AnswersOtherwiseError(UnreachableError):
-    """A service answers, but not with the document."""
-
-
-class NotKnownError(AnswersOtherwiseError):
+class NotKnownError(UnreachableError):
     """A service answers that it has no such document."""
 
 
@@ -164,12 +160,11 @@ def ask_service(url: str, endpoint: Get[A]) -> A:
     try:
         return client.get(endpoint)
     except ServiceError as error:
-        kind = NotKnownError if error.status == 404 else AnswersOtherwiseError
+        kind = NotKnownError if error.status == 404 else UnreachableError
         raise kind(f"the service {where} answers {error.status}", "check the URL") from None
     except UnreachableError as error:
         what = f"the service {where} does not answer ({error.what})"
-        why = AnswersOtherwiseError if isinstance(error, BusyError) else UnreachableError
-        raise why(what, "start it or correct the URL") from None
+        raise UnreachableError(what, "start it or correct the URL") from None
     except IntegrityError as error:
         raise ConfigError(f"{url} is not a pool's service: {error.what}", "check the URL") from None
     finally:

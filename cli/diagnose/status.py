@@ -107,7 +107,7 @@ def pool_status(look: PoolReading) -> tuple[Facts, str]:
     pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
     profile = find_profile("owner")
     home = profile.home if profile and profile.pool == pool else None
-    around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
+    around, _ = look_around(url, home, known.get("config", ""), owner=True)
     looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
     missing = "" if service.down else pool_without_evidence(url, known)
