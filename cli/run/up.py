@@ -19,7 +19,7 @@ from chain.client import ChainClient
 from chain.indexer.records import Pool, Status
 from chain.indexer.state import State, standing_of
 from chain.suite import Suite
-from cli.diagnose.look import unserved_pools
+from cli.diagnose.status import unserved_pools
 from cli.diagnose.views import open_rounds, terms_for_node
 from cli.hardware import driver_answers
 from cli.output import counted, emit, fields, seconds
