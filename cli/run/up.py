@@ -473,8 +473,8 @@ class ValidatorUp(Up[ValidatorFacts]):
     def start(self) -> None:
         """Start the process, which becomes warm by itself."""
         path = write_config(self.profile, "validator", unattended=True)
-        for told in (self.ready, self.ready.with_name(UNSERVED)):
-            told.unlink(missing_ok=True)
+        for path_of_before in (self.ready, self.ready.with_name(UNSERVED)):
+            path_of_before.unlink(missing_ok=True)
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
 

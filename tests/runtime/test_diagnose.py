@@ -64,7 +64,8 @@ Fault = Callable[[Facts], Facts]
 def chain(table: str, **changes: object) -> Fault:
     """The only record of a table of the state is another."""
     ((key, record),) = getattr(STATE, table).items()
-    return machine(state=replace(STATE, **{table: {key: replace(record, **changes)}}))
+    changed: dict[str, Any] = {table: {key: replace(record, **changes)}}
+    return machine(state=replace(STATE, **changed))
 
 
 def service(**changes: object) -> Fault:
