@@ -167,7 +167,7 @@ def load_invite(path: Path, session: Session, pool: int, node: str) -> Invite:
     """Return the invite in a file. Raises ConfigError, IntegrityError unless the pool's owner signed it for `node`."""
     given, chain, now = load_document(path, Invite), session.client.chain_id, session.client.now()
     wanted = Invite(chain_id=chain, contract=session.suite.pools.address, pool=pool, node=node, expiry=now)
-    given.check(wanted, session.pool(pool).owner, path)
+    given.check(wanted, session.pool(pool)["owner"], path)
     return given
 
 
