@@ -350,8 +350,8 @@ def money(profile: Profile) -> Iterator[Check]:
         if profile.node and profile.node.keystore.exists() and profile.pool:
             node, least = address_of(profile.node.keystore), session.suite.court.terms_of(profile.pool).minStake
             known = session.suite.stakes.node_of(node)
-            joined = known.pool != 0
-            yield judge_stake(node, known.stake, least)
+            joined = known["pool"] != 0
+            yield judge_stake(node, known["stake"], least)
         for name, key in profile.named_keys():
             # An operator whose node has joined sends nothing more: the service claims for it.
             if key.keystore.exists() and name in _GAS and not (joined and name == "operator"):

@@ -337,10 +337,10 @@ def _pool_facts(session: Session, pool: int) -> Facts:
     refused = [(sub, why) for sub in state.submissions_of(pool) if (why := views.reason(state, sub))]
     return {
         "view": view,
-        "free": onchain.free,
+        "free": onchain["free"],
         "file": terms.maxUnits * terms.rate + terms.committee * terms.fee,
         "now": now,
-        "settle_at": onchain.settle_at if view["status"] == "closing" else 0,
+        "settle_at": onchain["settleAt"] if view["status"] == "closing" else 0,
         "refused": [{"sequence": s.sequence, "node": s.node, "reason": why} for s, why in refused[-_SHOWN:]],
         "slashed": [views.picked(slash, "sequence", "who", "amount") for slash in slashes[-_SHOWN:]],
         "config": state.pools[pool].config_hash.hex(),
