@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from chain.abi import Function
 from chain.errors import ContractError
-from chain.rpc import BadAnswer, ChainReader, FailoverProvider, Request, RpcError
+from chain.rpc import BadAnswer, ChainReader, FailoverProvider, Request, RpcError, number
 from chain.transactions import Call, Receipt, Sender
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
@@ -68,8 +68,7 @@ class ChainClient(ChainReader):
 
     def estimate(self, call: Call) -> int:
         """Return the gas that a call would use as the account. Raises ContractError if it would be refused."""
-        self.simulate(call)
-        return self.number("eth_estimateGas", call.fields(self.address))
+        return self.request("eth_estimateGas", [call.fields(self.address)], number, call.label)
 
     def gas_price(self) -> int:
         """Return the current gas price in wei."""
