@@ -6,10 +6,9 @@ import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chain.client import ChainClient
-from chain.contracts import PoolView
 from chain.deployment import Deployment, known_rpc
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
@@ -44,8 +43,8 @@ class Session:
             raise ConfigError("this needs a key", "pass --keystore FILE")
         return self.client.account
 
-    def pool(self, pool: int) -> PoolView:
-        """The pool now. Raises ConfigError if there is none of that number."""
+    def pool(self, pool: int) -> dict[str, Any]:
+        """The pool now, as IPools.Pool. Raises ConfigError if there is none of that number."""
         count = self.suite.pools.pool_count()
         if not 1 <= pool <= count:
             have = f"pools are 1 to {count}" if count else "there is no pool yet"

@@ -20,7 +20,7 @@ from cli.diagnose.answers import (
     pool_answers,
     seats_answers,
 )
-from cli.diagnose.look import LastSeen, look_around, look_at_process, look_at_service
+from cli.diagnose.status import LastSeen, look_around, look_at_process, look_at_service
 from cli.diagnose.views import node_view, open_rounds, pool_view, seat_view
 from protocol import VERSION
 from protocol.api.endpoints import STATUS
@@ -414,7 +414,7 @@ def test_a_full_disk_and_a_device_that_hangs_are_named(
     home = tmp_path / "operator"
     assert around(service, home=home) == "", "a home that is not there yet"
     home.mkdir()
-    monkeypatch.setattr("cli.diagnose.look.free_bytes", lambda path: GIB)
+    monkeypatch.setattr("cli.diagnose.status.free_bytes", lambda path: GIB)
     lock = FileLock(home / "events.sqlite.lock")
     lock.acquire()
     (home / STALLED).write_text(f"{time.time() - 9:.0f} a step of the model does not end")
