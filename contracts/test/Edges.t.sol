@@ -238,10 +238,10 @@ contract EdgesTest is Network {
         uint256 a = uint256(vm.load(address(pools), account_));
         uint256 p = uint256(vm.load(address(pools), pool_));
         vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 2) << 160)));
-        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 2) << 128)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 2) << 136)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         assertEq(_relay(_one(_work(0, (1 << 22) - 2, w))), ((1 << 24) - 2) << 4);
-        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 176) | (((uint256(1) << 20) - 2) << 176)));
+        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 184) | (((uint256(1) << 20) - 2) << 184)));
         vm.prank(owner);
         pools.publishStep(pool, (1 << 20) - 2, 0, 0);
         assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);

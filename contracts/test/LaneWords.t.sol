@@ -171,7 +171,7 @@ contract LaneWordsTest is Network {
         pools.finalize(pool, first + 1, ref, words);
         pools.unpack(pool, first / 16, words, 7);
         assertEq(FileSlot.phase(pools.wordOf(pool, first + 1)), FileSlot.FINAL);
-        assertEq(_claimed(node, first, words), 1_070 * 1e6); // by its own word
+        assertEq(_claimed(node, first + 2, words), 1_070 * 1e6); // by its own word
     }
 
     /// Nobody can make clients believe that files have words of their own.
