@@ -231,6 +231,8 @@ class Seats(Contract):
 
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
+# Blocks: chains know the hashes of 256, a call may wait for the rest, and an endpoint lags behind another.
+_ANCHOR_REACH, _LAG = 100, 8
 
 
 @dataclass(frozen=True)
@@ -337,11 +339,14 @@ class Pools(Contract):
         call = self.call("submitLane", pool, list(named), list(signatures), acknowledged, *anchor or self.anchor())
         return replace(call, lasting=False)
 
-    def anchor(self) -> tuple[int, bytes]:
-        """Return number and hash of the newest block that a call can name: on a chain that has it, whatever was read
-        until then holds, such as the seeds of steps."""
+    def anchor(self, seed_block: int = 0) -> tuple[int, bytes]:
+        """Return number and hash of a block for a call to name: on a chain that has it, all that was read of the blocks
+        before it holds, such as seeds of steps. It is `seed_block` if that is a new one, else one that endpoints which
+        lag behind know too."""
         head = self.client.head()
-        return head.number - 1, head.parent
+        number = min(seed_block if seed_block > head.number - _ANCHOR_REACH else head.number - _LAG, head.number - 1)
+        block = self.client.block(number) if number > 0 else None
+        return (block.number, block.hash) if block else (head.number - 1, head.parent)
 
     def sign_join(self, node: LocalAccount, pool: int, expiry: int) -> bytes:
         """Sign that the node joins a pool, usable once until `expiry` (chain time)."""

@@ -140,11 +140,14 @@ class Relay:
         self._check_key(state)
         if pool is None or not self._leads() or state.head < self._sent_until:
             return
-        anchor = self._suite.pools.anchor()  # before seeds are compared: another chain takes no lane
         waiting = self.waiting(state, now)
         self._apart = {node: until for node, until in self._apart.items() if now < until}
         lanes = self._planned(waiting, state, now)
         due = [row for lane in lanes for row in lane]
+        if not due:
+            return
+        # before seeds are compared: no chain on which they change takes the lane
+        anchor = self._suite.pools.anchor(pool.steps[-1].seed_block if pool.steps else 0)
         # Only these: hostile nodes may hand in files of as many steps as there are, which follow a gap.
         good = self._without_stale(due, pool)
         if len(good) < len(due):

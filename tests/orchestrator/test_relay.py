@@ -253,7 +253,10 @@ def test_a_lane_in_flight_is_taken_by_no_chain_that_lacks_its_seed(bench: Bench)
     chain.mine(60)
     game.publish()
     chain.mine(2)
-    lane = pools.submit_lane(game.pool, [work("file").signed(node, game.pool_id, 0, 0)])
+    seed_block = game.state.pools[game.pool].steps[0].seed_block
+    anchor = pools.anchor(seed_block)
+    assert anchor[0] == seed_block
+    lane = pools.submit_lane(game.pool, [work("file").signed(node, game.pool_id, 0, 0)], anchor=anchor)
     kept = chain.rpc("evm_snapshot")
     lane.send()
     chain.rpc("evm_revert", kept)
@@ -264,6 +267,7 @@ def test_a_lane_in_flight_is_taken_by_no_chain_that_lacks_its_seed(bench: Bench)
         lane.send()
     assert caught.value.name == "OtherChain"
     assert game.state.submissions_of(game.pool) == []
+    assert pools.anchor(1)[0] == pools.anchor()[0] == game.suite.client.head().number - 8
 
 
 def test_a_lane_that_was_mined_before_its_seed_changed_fills_no_gap_of_nonces(bench: Bench) -> None:
