@@ -134,6 +134,8 @@ class ScriptedChain:
 
     def fee(self, paid: int, burnt: int) -> None:
         """To the seat that judges all lanes, for the first one."""
+        if all(event.name != "SeatOpened" for event in self.events):
+            self.seat(OWNER)
         amounts = {"paid": paid, "burnt": burnt, "penalty": 0}
         self.emit("Court", "MemberClosed", pool=1, lane=min(self.drawn), seat=1, round=0, **amounts)
 
