@@ -19,7 +19,7 @@ from protocol.files import write_atomic
 from storage.s3 import Bucket
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from swarm.envelope import Envelope, SharedGroup, SwarmDocument, seal
-from swarm.exchange import BucketExchange, Exchange, FolderExchange, GateExchange, RefusedForGood, envelope_key
+from swarm.exchange import BucketExchange, Exchange, GateExchange, RefusedForGood, envelope_key
 from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
 from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.plausibility import PlausibilityJudge
@@ -309,10 +309,8 @@ def judge_of(mix: MixConfig, learner: Learner, model: MemberModel) -> Plausibili
 def _open_exchange(config: SwarmMemberConfig, account: LocalAccount) -> Exchange:
     if config.gate is not None:
         return GateExchange(config.gate, account)
-    if config.s3 is not None:
-        return BucketExchange(Bucket(config.s3))
-    assert config.exchange is not None, "the configuration names one exchange"
-    return FolderExchange(config.exchange)
+    assert config.s3 is not None, "the configuration names one exchange"
+    return BucketExchange(Bucket(config.s3))
 
 
 def _secret(path: Path) -> bytes:

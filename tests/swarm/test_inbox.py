@@ -1,7 +1,6 @@
 """A receiver believes nothing, and who may write to the exchange can withhold envelopes and do nothing else."""
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, count
@@ -14,7 +13,7 @@ from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable, Unr
 from storage.keys import object_key
 from swarm import inbox as inbox_module
 from swarm.envelope import MalformedEnvelope, SharedGroup, round_problem, seal
-from swarm.exchange import FolderExchange, ListingEntry, envelope_key
+from swarm.exchange import ListingEntry, envelope_key
 from swarm.inbox import RECENT_ROUNDS, Allow, EnvelopeInbox, InboxState, Inspected, Inspector
 from swarm.sampling import Breach
 from tests.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, honest_envelope, honest_group, inbox_of, signed
@@ -57,27 +56,6 @@ class FaultyInspector(Inspector):
         if self.away or found.envelope.member in self.beyond:
             raise ScoringUnavailable("the sandbox does not start")
         return found
-
-
-@pytest.mark.parametrize("kind", ["folder", "pipe", "unreadable", "endless"])
-def test_what_is_no_file_is_refused_alone(tmp_path: Path, kind: str) -> None:
-    exchange = FolderExchange(tmp_path)
-    exchange.publish(HONEST)
-    path = tmp_path / BAD
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "unreadable":
-        path.symlink_to(path)
-    else:
-        path.symlink_to("/dev/zero")
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(8):
-        with pytest.raises(IntegrityError):
-            exchange.get(ListingEntry(BAD), 1000)
-    assert len(os.listdir("/proc/self/fd")) < before + 8
-    assert inbox_of().collect(exchange, 0) == 1
 
 
 def test_one_object_that_cannot_be_read_is_refused_alone() -> None:
