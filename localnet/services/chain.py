@@ -21,7 +21,7 @@ import httpx
 import localnet
 from localnet.ports import claim, lock_folder
 from protocol.errors import ConfigError, MusterError, UnreachableError
-from protocol.files import die_with_parent, write_atomic
+from protocol.files import write_atomic
 from protocol.waits import wait_for
 from runtime.entry import run_main
 from runtime.supervisor import Child
@@ -176,10 +176,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder that holds the chain's state")
     parser.add_argument("--port", type=int, default=8545, help="port on 127.0.0.1 (default %(default)s)")
     parser.add_argument("--chain-id", type=int, default=31337, help="(default %(default)s)")
-    parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
     options = parser.parse_args()
-    if options.with_parent:
-        die_with_parent()
     find_anvil()
     lock = lock_folder(options.data, "chain")
     claim(options.port, "the chain")

@@ -188,28 +188,6 @@ def test_missing_swift(monkeypatch: pytest.MonkeyPatch) -> None:
         check_programs()
 
 
-@pytest.mark.parametrize("name", ["chain", "s3"])
-def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
-    """A shell in between is killed; the service (and anvil under it) must not outlive it."""
-    service = ServiceProcess(name, tmp_path / name)
-    inner = " ".join([*service.command, "--with-parent"])
-    parent = subprocess.Popen(["sh", "-c", f"{inner} > {service.log} 2>&1; true"], cwd=Path.cwd())
-    try:
-        wait_for("the service", lambda: (service.log.exists() and "READY" in service.log.read_text()) or None, 60)
-    finally:
-        parent.kill()
-        parent.wait(60)
-
-    def gone() -> bool:
-        try:
-            httpx.get(f"{service.url}/healthcheck", timeout=1, trust_env=False)
-        except httpx.HTTPError:
-            return True
-        return False
-
-    wait_for("the service to die with its parent", gone, 60)
-
-
 @pytest.mark.slow
 def test_many_kills_at_random_moments(chain: ServiceProcess) -> None:
     """Whatever a kill interrupts, the chain comes back with a prefix of its blocks and a rising clock."""
