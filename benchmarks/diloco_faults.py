@@ -160,7 +160,7 @@ class LetterTask:
 @contextmanager
 def local_s3(data: Path) -> Iterator[S3Settings]:
     """A bucket of its own, as a process."""
-    port, log = claim_port("s3", 0), data.with_suffix(".log")
+    port, log = claim_port(), data.with_suffix(".log")
     command = [sys.executable, "-m", "localnet.services.s3", "--data", str(data), "--port", str(port)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, preexec_fn=die_with_parent)

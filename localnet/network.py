@@ -217,7 +217,7 @@ class Network(Processes):
 
     def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
         name = f"validator-{spec.name}"
-        shown = f"127.0.0.1:{claim_port(name, None)}"
+        shown = f"127.0.0.1:{claim_port()}"
         values = self._client_settings(pool, name) | {
             "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
             "engine": {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": spec.batch},

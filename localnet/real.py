@@ -152,7 +152,7 @@ def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig
     if not (root / "summary.json").exists():
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
-        plan = real_plan(root, seed, steps, (claim_port("chain", 0), claim_port("s3", 0), claim_port("http", 0)))
+        plan = real_plan(root, seed, steps, (claim_port(), claim_port(), claim_port()))
         Demo(plan, real_config(SOURCE, seed, steps, checks), base=base).run()
     return read_results(root)[0]
 

@@ -423,7 +423,7 @@ def main() -> int:
     parser.add_argument("--problems", type=int, default=SwarmPlan.problems, help="held-out ones")
     options = parser.parse_args()
     plan = SwarmPlan(
-        new_run_folder(options.runs.resolve(), options.seed), options.seed, claim_port("s3", 0),
+        new_run_folder(options.runs.resolve(), options.seed), options.seed, claim_port(),
         tuple(f"member-{number}" for number in range(1, options.members + 1)),
         options.rounds, options.pace, options.outage, problems=options.problems,
     )  # fmt: skip

@@ -24,13 +24,6 @@ def test_a_service_names_its_taken_port(tmp_path: Path, taken: int) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_demo_names_its_taken_port_before_it_makes_anything(tmp_path: Path, taken: int) -> None:
-    said = Muster(tmp_path).refused("demo", "--runs", tmp_path / "runs", "--http-port", taken)
-    assert f"port {taken}" in said
-    assert "in use" in said
-    assert not list((tmp_path / "runs").glob("*")) or not any((tmp_path / "runs").glob("*/keys"))
-
-
 # A wrong password, a missing key
 
 
