@@ -153,7 +153,7 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
 
 def groups_in(made: Member, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
     """What of an envelope the member would train on."""
-    found = Inspector(DOCUMENT, TEXTS).inspect(envelope).groups
+    found = Inspector(DOCUMENT, TEXTS).inspect(open_envelope(envelope, DOCUMENT)).groups
     groups = [(one, made.retokeniser.group(one)) for one in found]
     return [(one, group) for one, group in groups if group is not None]
 
