@@ -39,7 +39,7 @@ from protocol.config import (
     TrainConfig,
     WorkConfig,
 )
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import MusterError
 from protocol.files import write_atomic, write_folder
 from runtime.entry import run_main
 
@@ -107,22 +107,13 @@ def model_folder(home: Path, packages: Path) -> Path:
     return folder
 
 
-def _measured_for(path: Path, wanted: PoolConfig) -> bool:
-    """Whether the configuration at `path` has thresholds for what they depend on in `wanted`."""
-    try:
-        stored = PoolConfig.load(path)
-    except ConfigError:
-        return False  # there is none, or one that this version cannot read
-    return (stored.model, stored.environments, stored.work) == (wanted.model, wanted.environments, wanted.work)
-
-
 def calibrated(home: Path, model: Path) -> ChecksConfig:
     """Thresholds for this model, task and shape of work in bf16, measured once on this machine with `muster
     pool calibrate`."""
-    done, draft, figures = home / "pool.json", home / "pool-draft.json", home / "calibration.json"
     wanted = real_config(SOURCE, 0, 1, BF16_CHECKS)
-    if not _measured_for(done, wanted):
-        figures.unlink(missing_ok=True)  # of another configuration, or of a run that was stopped before it applied them
+    done, draft, figures = (home / f"{name}-{wanted.digest.hex()[:12]}.json" for name in ("pool", "draft", "figures"))
+    if not done.exists():
+        figures.unlink(missing_ok=True)  # of a run that was stopped before it applied them
         write_atomic(draft, wanted.canonical())
         key = KeyRing(home / "keys")["calibrator"].reference()
         engines = ["transformers", "vllm"] if vllm_installed() else ["transformers"]

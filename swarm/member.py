@@ -261,15 +261,15 @@ class Member:
 # From a configuration to a member
 
 
-def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None, seed: int = 0) -> Member:
-    """Return the member at its last checkpoint. `seed` initialises a tiny model; without an `exchange` the configured
-    one is opened. Raise MusterError for what a user can mend."""
+def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None) -> Member:
+    """Return the member at its last checkpoint. Without an `exchange` the configured one is opened. Raise MusterError
+    for what a user can mend."""
     document, texts = load_swarm(config)
     account = config.key.open()
     exchange = exchange or _open_exchange(config, account)
     pool = document.pool_config(config.model, config.max_new_tokens, config.max_prompt_tokens)
     pool = pool.model_copy(update={"work": pool.work.model_copy(update={"temperature": config.temperature})})
-    folder = base_model(config.model, document.environments[0], seed)
+    folder = base_model(config.model, document.environments[0], 0)
     model = MemberModel(pool, folder)
     learner = Learner(folder, config.train, config.temperature, config.model.dtype)
     secret = _secret(config.home / "secret")

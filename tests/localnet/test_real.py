@@ -14,6 +14,7 @@ from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
 from localnet.real import real_config, real_plan
 from protocol.config import BF16_CHECKS, EnvironmentConfig, PoolConfig
+from protocol.errors import MusterError
 from tests.localnet.test_outcome import CHEATER, GOOD
 
 CONFIG = real_config("a model", 1, 24, BF16_CHECKS)
@@ -130,18 +131,21 @@ def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert options <= {flag for parameter in calibrate.params for flag in parameter.opts}
 
 
-@pytest.mark.parametrize("left", ["of another task", "unreadable, and figures that were never applied"])
-def test_thresholds_of_something_else_are_measured_anew(
-    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    figures, pool = tmp_path / "calibration.json", tmp_path / "pool.json"
-    if left == "of another task":
-        other = CONFIG.model_copy(update={"environments": (EnvironmentConfig(name="reasoning_gym/chain_sum"),)})
-        pool.write_bytes(other.canonical())
-    else:
-        figures.write_text("{}")
-        pool.write_text('{"version": 0}')
-    monkeypatch.setattr(real, "_command", lambda _what, _argv: figures.touch(exist_ok=False))
-    for _ in range(2):
+def test_thresholds_of_something_else_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where figures were left that were never applied."""
+    measured: list[Path] = []
+
+    def command(_what: str, argv: list[str]) -> None:
+        figures = Path(argv[argv.index("--out") + 1])
+        figures.touch(exist_ok=False)
+        measured.append(figures)
+        if len(measured) == 1:
+            raise MusterError("stopped")
+
+    monkeypatch.setattr(real, "_command", command)
+    with pytest.raises(MusterError, match="stopped"):
         real.calibrated(tmp_path, tmp_path / "model")
-    assert figures.stat().st_size == 0
+    real.calibrated(tmp_path, tmp_path / "model")
+    monkeypatch.setattr(real, "ENVIRONMENT", EnvironmentConfig(name="reasoning_gym/chain_sum"))
+    real.calibrated(tmp_path, tmp_path / "model")
+    assert measured[0] == measured[1] != measured[2]
