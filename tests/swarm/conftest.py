@@ -12,12 +12,11 @@ from trainer.model.base_model import Recipe, warm_up
 
 @pytest.fixture(scope="session")
 def learnt_a_little(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model after some seconds of its warm-up: it answers in the right form, now and then rightly. A policy
-    that knows nothing would find nothing implausible."""
+    """The tiny model after a few seconds of its warm-up: it answers in the right form, and now and then rightly."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # one for all processes
         root = root.parent
-    folder, recipe = root / "learnt-a-little", Recipe(worked_steps=200, mixed_steps=20)
+    folder, recipe = root / "learnt-a-little", Recipe(worked_steps=50, mixed_steps=30)
     with locked(root / "learnt-a-little.lock", "the tiny model's warm-up", 250):
         if not folder.exists():
             write_folder(folder, lambda aside: warm_up(aside, load_environment(SUMS), 3, recipe))

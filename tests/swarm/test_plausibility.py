@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -10,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attacks.swarm import Text, scored_group, worked_answer
+from environments.registry import load_environment
+from protocol.files import write_folder
 from swarm import plausibility
 from swarm.envelope import SharedGroup, round_problem
 from swarm.member import Member
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
 from swarm.sampling import InspectedGroup
+from tests.swarm.samples import SUMS
 from tests.swarm.world import DOCUMENT, TEXTS, SwarmWorld, shared_names
+from trainer.model.base_model import Recipe, warm_up
 from trainer.model.tiny_model import END_OF_THOUGHT
 
 LIMITS = {"SLACK": 2.0, "TOKEN_SLACK": 3.0, "STOP_SLACK": 2.0, "WINDOW": 4, "ODD": 0.0, "LONGER": 1.25, "BRIEF": 0}
@@ -135,6 +140,20 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
 
 
 # The judge
+
+
+RECIPE = Recipe(worked_steps=200, mixed_steps=20)  # a policy that knows nothing finds nothing impossible
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    return write_folder(folder, lambda aside: warm_up(aside, load_environment(SUMS), 3, RECIPE))
+
+
+@pytest.fixture
+def world(tmp_path: Path, learnt: Path) -> SwarmWorld:
+    return SwarmWorld(tmp_path, learnt)
 
 
 def judge_of(made: Member) -> PlausibilityJudge:
