@@ -164,12 +164,17 @@ class TextTask(RankTask[SftLearner]):
         super().load(weights)
         self._made.clear()
 
+    def next_batch(self, cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
+        """Return the worker's next examples from a position of the stream, and where they end; none if an epoch has
+        none."""
+        assert self._stream is not None, "rank 0 has the data"
+        pieces, after = self._stream.take(cursor, self._batch_tokens, share.owns)
+        return predicting(pieces), after
+
     def train(self, share: inner.DataShare, number: int) -> int:
         if not number and share.position > self.cursor.position:
             self.cursor = inner.Cursor(share.position)
-        assert self._stream is not None, "rank 0 has the data"
-        pieces, self.cursor = self._stream.take(self.cursor, self._batch_tokens, share.owns)
-        batch = predicting(pieces)
+        batch, self.cursor = self.next_batch(self.cursor, share)
         if not batch:
             return 0
         self._made.append(self.update(batch, share.step * self._inner_steps + number))
