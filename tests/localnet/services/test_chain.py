@@ -14,7 +14,7 @@ import pytest
 
 from cli.diagnose.checks import machine
 from localnet.background import check_programs
-from localnet.services.chain import find_anvil, saved_state
+from localnet.services.chain import find_anvil
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.localnet.services.running import ServiceProcess, running
@@ -155,16 +155,6 @@ def test_a_damaged_file_is_kept_and_named(name: str, file: str, tmp_path: Path) 
     path.write_bytes(b"{")
     assert "damaged" in fails(service)
     assert path.read_bytes() == b"{"
-
-
-def test_old_state_is_used_when_the_new_one_is_cut(chain: ServiceProcess) -> None:
-    wait_for("two saves", lambda: (chain.data / "state.old").exists() or None, 60)
-    chain.kill()
-    path = chain.data / "state.json"
-    path.write_bytes(path.read_bytes()[:1000])
-    assert saved_state(path) == path.with_suffix(".old")
-    chain.start()
-    assert block(chain)[0] >= 0
 
 
 @pytest.mark.parametrize("name", ["chain", "s3"])
