@@ -43,8 +43,8 @@ def demo(
     from localnet.plan import make_plan, pool_config
 
     plan = make_plan(runs.resolve(), seed, steps, diloco)
-    outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
-    raise typer.Exit(0 if outcome.good else 1)
+    good = Demo(plan, pool_config(seed, steps), keep, chaos).run()
+    raise typer.Exit(0 if good else 1)
 
 
 def up(
