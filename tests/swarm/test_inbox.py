@@ -237,18 +237,6 @@ def test_nothing_is_remembered_as_used_of_what_is_gone(inbox: EnvelopeInbox, tmp
     assert not again.state.stored
 
 
-def test_what_is_gone_is_forgotten_although_another_cannot_be_judged(tmp_path: Path) -> None:
-    inbox = inbox_of(tmp_path, window=4)
-    inbox.collect(FailingExchange(HONEST), 0)
-    inbox.use(sorted(inbox.groups), [], [])
-    inbox.collect(FailingExchange(HONEST, OTHER), 3)
-    again = restarted(inbox, tmp_path, FaultyInspector(KEYS[1].address))
-    assert again.state.used
-    again.collect(FailingExchange(), 5)
-    assert list(again.state.stored) == [envelope_key(OTHER)]
-    assert not again.state.used
-
-
 def test_what_was_judged_since_the_start_is_not_judged_again(inbox: EnvelopeInbox, tmp_path: Path) -> None:
     inspector = FaultyInspector()
     again = restarted(inbox, tmp_path, inspector)

@@ -2,6 +2,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -155,6 +156,12 @@ def test_a_damaged_file_is_kept_and_named(name: str, file: str, tmp_path: Path) 
     path.write_bytes(b"{")
     assert "damaged" in fails(service)
     assert path.read_bytes() == b"{"
+
+
+def test_no_other_address_of_the_machine_is_listened_on(tmp_path: Path) -> None:
+    with running(ServiceProcess("s3", tmp_path / "s3")) as service, socket.socket() as client:
+        client.settimeout(10)
+        assert client.connect_ex(("127.0.0.2", service.port)) != 0
 
 
 @pytest.mark.parametrize("name", ["chain", "s3"])
