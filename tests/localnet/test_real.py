@@ -11,8 +11,8 @@ import localnet.real as real
 from cli.main import app
 from environments.prompts import completion_text
 from environments.registry import load_environment
-from localnet.plan import DemoPlan, pool_terms
-from localnet.real import real_config, real_plan
+from localnet.plan import DemoPlan
+from localnet.real import real_config
 from protocol.config import BF16_CHECKS, EnvironmentConfig, PoolConfig
 from protocol.errors import MusterError
 from tests.localnet.test_outcome import CHEATER, GOOD
@@ -47,15 +47,6 @@ def test_a_sum_counts_when_its_right_side_is_the_number_and_hardly_more(said: st
     tokens = [ord(letter) for letter in said.format(one, other, int(one) + int(other))]
     answer = completion_text(Letters(), tokens, (0,), CONFIG.model.answer_after)  # type: ignore[arg-type]
     assert task.score(problem, answer) == float(right)
-
-
-def test_the_plan_computes_in_bf16_and_gives_the_larger_model_time() -> None:
-    plan = real_plan(Path("x"), 1, 24, (1, 2, 3))
-    assert (plan.dtype, CONFIG.model.dtype) == ("bfloat16", "bfloat16")
-    assert {node.name for node in plan.nodes if node.cheats} == {"mallory"}
-    slow, quick = pool_terms(CONFIG, plan.patience), pool_terms(CONFIG)
-    assert slow.commitWindow == plan.patience * quick.commitWindow
-    assert slow.maxLag == quick.maxLag
 
 
 RISEN = GOOD.model_copy(update={"reward_first": 0.25, "reward_last": 0.61, "seed": 1})
