@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from web3 import Web3
-
 from chain.abi import checksum
 from chain.client import ChainClient
 from chain.indexer.records import Canary, Lane
@@ -53,8 +51,7 @@ def safeguards(plan: DemoPlan, ring: KeyRing, client: ChainClient, state: State,
 
 
 def transactions_of(client: ChainClient, address: str) -> int:
-    account = Web3.to_checksum_address(address)
-    return client.number("eth_getTransactionCount", lambda eth: eth.get_transaction_count(account))
+    return client.number("eth_getTransactionCount", address, "latest")
 
 
 def _silent(state: State, lane: Lane) -> SilentCommittee | None:

@@ -30,7 +30,7 @@ from protocol.api.endpoints import DASHBOARD, POOL
 from protocol.encoding import load_document, parse_json, show_tokens
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import check_private
-from runtime.diagnose import Facts, ServiceView, WatchLimits, free_bytes, surroundings
+from runtime.diagnose import Facts, WatchLimits, free_bytes, look_at_service, surroundings
 from runtime.keystore import address_of
 from sandbox.policy import Mode
 from storage.keys import object_key
@@ -82,13 +82,13 @@ def ok_if(good: bool, check: str, detail: str, hint: str) -> Check:
     return ok(check, detail) if good else failed(check, detail, hint)
 
 
-def judged(check: str, look: Callable[[], object], said: str = "") -> Check:
-    """Turn a MusterError that `look` raises into a failure; else what is `said`, or what it returned, is an ok."""
+def judged(check: str, look: Callable[[], object], detail: str = "") -> Check:
+    """Turn a MusterError that `look` raises into a failure; else `detail`, or what it returned, is an ok."""
     try:
-        found = look()
+        result = look()
     except MusterError as error:
         return failed(check, error.what, error.hint)
-    return ok(check, said or str(found))
+    return ok(check, detail or str(result))
 
 
 # Machine
@@ -161,7 +161,7 @@ def hardware(device: str) -> Iterator[Check]:
 def judge_gpu(device: str, cards: Sequence[Gpu], build: str) -> Check:
     """Judge the cards that torch can use. `device`: what the profile computes on; `build`: torch's version and, if it
     is one for cards, CUDA's."""
-    names, files = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB)" for one in cards), ", ".join(device_files())
+    names, files = ", ".join(f"{card.name} ({card.memory / GIB:.0f} GiB)" for card in cards), ", ".join(device_files())
     if device == "cpu":
         seen = names or files
         return note("gpu", f"{seen}; the profile computes on the CPU") if seen else ok("gpu", "none, none is wanted")
@@ -274,14 +274,12 @@ def service_checks(url: str | None) -> Iterator[Check]:
         yield note("service", "none named (--pool URL)")
         return
     try:
-        with closing(ServiceView(url, allow_private=True)) as view:
-            facts = view.look()
-            config = ask_service(url, POOL).config_hash if facts.ready else ""
-            lost = view.storage_error(bytes.fromhex(config)) if config else ""
+        config_hash = bytes.fromhex(ask_service(url, POOL).config_hash)
+        facts = look_at_service(url, config_hash=config_hash, allow_private=True)
     except MusterError as error:
         yield failed("service", error.what, error.hint or "start it, or correct the URL")
         return
-    alarms = surroundings(WatchLimits(), Facts(time.time(), service=facts, storage_error=lost))
+    alarms = surroundings(WatchLimits(), Facts(time.time(), service=facts))
     for alarm in alarms:
         mild = alarm.name == "version_behind"
         yield note("version", alarm.what) if mild else failed("service", alarm.what, alarm.cure)
@@ -298,11 +296,11 @@ def bucket(path: Path) -> str:
 def first_manifest(service: str) -> Manifest | None:
     """Return the manifest of the first policy step as the service has it; None while there is none. Raises
     UnreachableError, IntegrityError, ConfigError."""
-    published = [one for one in ask_service(service, DASHBOARD).published if one.manifest]
+    published = [step for step in ask_service(service, DASHBOARD).published if step.manifest]
     if not published:
         return None
     try:
-        digest = bytes.fromhex(min(published, key=lambda one: one.step).manifest)
+        digest = bytes.fromhex(min(published, key=lambda entry: entry.step).manifest)
         with service_objects(service, 20.0) as objects:
             stored = parse_json(objects(object_key("manifests", digest), MAX_STORED_BYTES))
         return SignedManifest.model_validate(stored).manifest
@@ -352,8 +350,8 @@ def money(profile: Profile) -> Iterator[Check]:
         if profile.node and profile.node.keystore.exists() and profile.pool:
             node, least = address_of(profile.node.keystore), session.suite.court.terms_of(profile.pool).minStake
             known = session.suite.stakes.node_of(node)
-            joined = known.pool != 0
-            yield judge_stake(node, known.stake, least)
+            joined = known["pool"] != 0
+            yield judge_stake(node, known["stake"], least)
         for name, key in profile.named_keys():
             # An operator whose node has joined sends nothing more: the service claims for it.
             if key.keystore.exists() and name in _GAS and not (joined and name == "operator"):
