@@ -10,8 +10,8 @@ from typing import Any
 from engines.base import (
     FINISH_EOS,
     FINISH_LENGTH,
-    BatchingEngine,
     Completion,
+    Engine,
     EngineInfo,
     Prefilled,
     Request,
@@ -33,7 +33,7 @@ COLLECT_STEPS = 16
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
-class VllmEngine(BatchingEngine):
+class VllmEngine(Engine):
     """One vLLM instance in this process (several processes with tensor parallelism). max_batch: requests decoded
     together. cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free of `memory_share` of its memory,
     on a CPU `cache_need`. device: `cuda:2` is the third of the GPUs that this process sees, the first of several."""
@@ -147,7 +147,7 @@ class VllmEngine(BatchingEngine):
         return tickets
 
     def step(self) -> list[tuple[int, Completion]]:
-        """See BatchingEngine. Those that ended are returned up to COLLECT_STEPS later: collecting their proofs waits
+        """See Engine. Those that ended are returned up to COLLECT_STEPS later: collecting their proofs waits
         for the model's newest step, and the device would stand still meanwhile."""
         with self._cleanly(list(self._making)):
             self._ended |= self._outputs()

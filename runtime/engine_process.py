@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import count, groupby
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
-from engines.base import BatchingEngine, Completion, EngineInfo, Generation, Request, Sampling
+from engines.base import Completion, Engine, EngineInfo, Generator, Request, Sampling
 from engines.torch_process import PACE, device_lost, show_gpus
 from protocol.errors import ConfigError, MusterError, first_line
 from protocol.files import die_with_parent
@@ -74,7 +74,7 @@ class _Failed:
 class _Loop:
     """The engine's side: it computes as long as there is something to compute, and takes requests between two steps."""
 
-    def __init__(self, engine: BatchingEngine, connection: Connection) -> None:
+    def __init__(self, engine: Engine, connection: Connection) -> None:
         self._engine, self._connection = engine, connection
         self._names: dict[int, int] = {}  # of the engine's tickets
         self._steps, self._since = 0, 0.0
@@ -143,7 +143,7 @@ def _serve(connection: Connection, parent: int, config: EngineConfig, home: Path
     StallGuard(home).start()
     connection.send(engine.info)
     try:
-        _Loop(cast(BatchingEngine, engine), connection).run()
+        _Loop(engine, connection).run()
     except (EOFError, OSError):
         os._exit(Exit.DONE)
 
@@ -261,7 +261,7 @@ class _Child:
             inbox.put(error)
 
 
-class EngineProcesses(Generation):
+class EngineProcesses(Generator):
     """The engines of a configuration, `data_parallel` of them, as one. Calls raise EngineLost once a process ended.
     `home`: where a process says that its model does not compute. Thread-safe."""
 

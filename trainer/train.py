@@ -45,8 +45,8 @@ from trainer.pool.null_models import NullModelLearner
 from trainer.pool.publish import StepPublisher
 from trainer.reports.evaluate import Candidate, EvaluationProcess, Evaluations
 from trainer.reports.metrics import MetricsSinks, make_sinks
-from trainer.reports.records import Records, Reports, file_id, file_record, step_record
-from trainer.reports.step_metrics import StepMetrics, batch_metrics, peak_flops
+from trainer.reports.records import Records, Reports, file_id, file_record
+from trainer.reports.step_metrics import StepMetrics, peak_flops, step_record
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
@@ -502,12 +502,8 @@ class Trainer:
         if metrics is None:
             return
         self.progress.consumed |= {file_id(sub) for sub in files}
-        record = (
-            step_record(metrics, files, waited)
-            | batch_metrics(metrics, groups, [sub.step for sub in files], peak_flops(self.group.learner.placement))
-            | self.idle.record()
-            | self.steps.step_fields()
-        )
+        record = step_record(metrics, files, groups, waited, peak_flops(self.group.learner.placement))
+        record |= self.idle.record() | self.steps.step_fields()
         entries = [file_record(metrics.step, sub) | self.steps.file_fields(file_id(sub)) for sub in files]
         if not self.checkpoint(record, entries):
             return

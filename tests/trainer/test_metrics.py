@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -39,7 +40,7 @@ from trainer.reports.metrics import (
     make_sinks,
     samples,
 )
-from trainer.reports.step_metrics import MismatchTotals, StepMetrics, batch_metrics, peak_flops
+from trainer.reports.step_metrics import MismatchTotals, StepMetrics, peak_flops, step_record
 
 RECORD: dict[str, Any] = {
     "step": 3,
@@ -320,15 +321,21 @@ def test_equal_policies_have_no_mismatch_and_wild_ones_of_a_file_a_finite_one() 
     assert MismatchTotals(1, torch.device("cpu")).by_source([sample(ADA)], 3, Ranks()) == (None, ())
 
 
-def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
+def test_a_record_says_rewards_length_errors_and_staleness() -> None:
     sums, words = GroupSettings("sums"), GroupSettings("words")
     right = TrainRollout((1,), (1, 2, 3), 1.0, 1.0, target=5, settings=sums)
     wrong = TrainRollout((1,), (1, 2, 3, 4), 0.0, 0.0, target=3, settings=sums)
     spelt = TrainRollout((1,), (1, 2), 1.0, 1.0, settings=words)
     values: dict[str, Any] = dict.fromkeys(StepMetrics.__dataclass_fields__, 0)
     made = {"step": 5, "groups_dropped": 1, "trained_tokens": 1000, "flops": 3e12, "seconds": 2.0}
-    metrics = StepMetrics(**values | made)
-    assert batch_metrics(metrics, [(right, wrong), (spelt,)], [4, 2, 4], 6e12) == {
+    files: list[Any] = [SimpleNamespace(step=step, sequence=10 + step) for step in (4, 2, 4)]
+    record = step_record(StepMetrics(**values | made), files, [(right, wrong), (spelt,)], 1.25, 6e12)
+    expected = {
+        **made,
+        "consumed": [14, 12, 14],
+        "policy_steps": [4, 2, 4],
+        "timings": {"wait": 1.25, "train": 2.0},
+        "reward_mean": 0,
         "dropped_share": 0.5,
         "rewards_by_environment": {"sums": 0.5, "words": 1.0},
         "length_error": 1.5,
@@ -337,5 +344,7 @@ def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
         "tokens_per_second": 500.0,
         "mfu": 0.25,
     }
-    empty = batch_metrics(StepMetrics(**values), [], [], None)
-    assert [name for name, value in empty.items() if value] == []
+    assert {name: record[name] for name in expected} == expected
+    empty = step_record(StepMetrics(**values), [], [], 0.0, None)
+    assert [name for name, value in empty.items() if value] == ["timings", "time"]
+    assert empty["reward_mean"] is None
