@@ -207,7 +207,8 @@ class DilocoSteps(StepRunner):
         the workers plausibly report for the rest, and their lowest entropy."""
         selection = select(groups, ADVANTAGES[self._trainer.pool_config.train.algorithm.advantage])
         reported = {name: plausible(reports, name) for name in _PLAUSIBLE}
-        means = {name: fmean(reported[name] or [0.0]) for name in ("loss", "clip_low", "clip_high", "kl")}
+        averaged = ("loss", "clip_low", "clip_high", "kl")
+        means: dict[str, Any] = {name: fmean(reported[name] or [0.0]) for name in averaged}
         return StepMetrics(
             step=self._group.step,
             entropy=min(reported["entropy"], default=0.0),

@@ -140,10 +140,11 @@ class VllmEngine(Engine):
         tickets = self.new_tickets(len(requests))
         ends: dict[str, Any] = {"stop_token_ids": list(sampling.eos_ids), "ignore_eos": True}
         with self._cleanly(tickets, alone=True):
-            for one, ticket in zip(requests, tickets, strict=True):
-                asked = NoiseRequest(ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail)
-                name = self._ask(ticket, one.prompt, asked, max_tokens=one.max_new_tokens, **ends)
-                self._making[ticket] = name, one
+            for request, ticket in zip(requests, tickets, strict=True):
+                key, temperature = request.noise_key, float(sampling.temperature)
+                asked = NoiseRequest(ticket, key, temperature, request.sampled, request.tail)
+                name = self._ask(ticket, request.prompt, asked, max_tokens=request.max_new_tokens, **ends)
+                self._making[ticket] = name, request
         return tickets
 
     def step(self) -> list[tuple[int, Completion]]:
@@ -161,7 +162,10 @@ class VllmEngine(Engine):
                 for (ticket, output), request in zip(ended.items(), requests, strict=True)
             ]
             records = self._llm.collective_rpc("muster_collect", args=(asked,))[0] if asked else []
-        return [(at, _completion(output, one)) for (at, output), one in zip(ended.items(), records, strict=True)]
+        return [
+            (ticket, _completion(output, record))
+            for (ticket, output), record in zip(ended.items(), records, strict=True)
+        ]
 
     def drop(self, tickets: Collection[int]) -> None:
         known = [ticket for ticket in tickets if ticket in self._making]
@@ -251,12 +255,12 @@ def check_settings(config: Any, dtype: str) -> None:
     """Raise ConfigError where vLLM, by its environment or version, computes otherwise than a verifier: keys, values or
     weights in fewer bits, or tokens that a draft model proposed."""
     cache = str(config.cache_config.cache_dtype).removeprefix("torch.")
-    found = {
+    wrong = {
         f"keeps keys and values in {cache}": cache not in ("auto", dtype),
         "quantises weights": config.quant_config is not None,
         "speculates": config.speculative_config is not None,
     }
-    for what in (name for name, is_so in found.items() if is_so):
+    for what in (name for name, is_so in wrong.items() if is_so):
         raise ConfigError(f"vLLM {what}: its files would be refused", "take that setting out of vLLM's environment")
 
 

@@ -231,14 +231,12 @@ class _Child:
     def _handle(self, answer: object) -> None:
         match answer:
             case _Done(completions, steps, seconds):
-                made = sum(len(completion.tokens) for _, completion in completions)
-                self.tokens, self.steps, self.ended = (
-                    self.tokens + made,
-                    self.steps + steps,
-                    self.ended + len(completions),
-                )
+                tokens = sum(len(completion.tokens) for _, completion in completions)
+                self.tokens += tokens
+                self.steps += steps
+                self.ended += len(completions)
                 kept = 0.5 ** (seconds / _HALF_SECONDS)
-                self._recent = self._recent[0] * kept + made, self._recent[1] * kept + seconds
+                self._recent = self._recent[0] * kept + tokens, self._recent[1] * kept + seconds
                 for name, completion in completions:
                     with self._lock:
                         inbox, place = self.waiting.pop(name, (None, 0))
@@ -254,10 +252,8 @@ class _Child:
 
     def _give_up(self, names: Collection[int], error: MusterError) -> None:
         with self._lock:
-            inboxes = {
-                id(inbox): inbox for inbox, _ in (self.waiting.pop(name) for name in names if name in self.waiting)
-            }
-        for inbox in inboxes.values():
+            waiting = [self.waiting.pop(name) for name in names if name in self.waiting]
+        for inbox in {id(inbox): inbox for inbox, _ in waiting}.values():
             inbox.put(error)
 
 
@@ -269,15 +265,15 @@ class EngineProcesses(Generator):
         self.slots = config.batch * config.data_parallel
         self._children: list[_Child] = []
         try:
-            self._children += [_Child(one, home) for one in config.each()]
-            found: set[EngineInfo] = {child.answer() for child in self._children}
-            if len(found) > 1:
-                kinds = ", ".join(sorted(one.device for one in found))
-                raise ConfigError(f"the engines compute on {kinds}", "one node's engines are all of one kind")
+            self._children += [_Child(own, home) for own in config.each()]
+            kinds: set[EngineInfo] = {child.answer() for child in self._children}
+            if len(kinds) > 1:
+                devices = ", ".join(sorted(kind.device for kind in kinds))
+                raise ConfigError(f"the engines compute on {devices}", "one node's engines are all of one kind")
         except BaseException:
             self.close()
             raise
-        self.info = found.pop()
+        self.info = kinds.pop()
 
     @property
     def waiting(self) -> int:
@@ -306,23 +302,23 @@ class EngineProcesses(Generator):
         not a usable model."""
         for child in self._children:
             child.load(weights)
-        errors = []
+        failure: MusterError | None = None
         for child in self._children:
             try:
                 child.answer()
             except MusterError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+                failure = failure or error
+        if failure:
+            raise failure
 
     def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         inbox = queue.SimpleQueue[Any]()
         try:
             # Equal prompts stay together: an engine computes them once.
             for _, places in groupby(range(len(requests)), lambda place: requests[place].prompt):
-                some = list(places)
-                child = min(self._children, key=lambda one: len(one.waiting))
-                child.add(inbox, some, [requests[place] for place in some], sampling)
+                own = list(places)
+                child = min(self._children, key=lambda child: len(child.waiting))
+                child.add(inbox, own, [requests[place] for place in own], sampling)
             for _ in requests:
                 with WAITS.on("completions of the engine"):
                     answer = inbox.get()

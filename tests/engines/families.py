@@ -18,10 +18,10 @@ import torch
 
 from benchmarks.support.offline_pool import ENVIRONMENT, texts, work_of
 from engines.base import Engine
-from engines.factory import make_engine
 from environments.pool import PoolEnvironments
 from protocol.config import ModelConfig, OptimizerConfig, PoolConfig, ScheduleConfig, TrainConfig, WorkConfig
 from protocol.seeds import AUDIT_EVERYTHING
+from runtime.process import EngineConfig
 from trainer.data.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
@@ -270,7 +270,7 @@ _LOADED: dict[str, Engine] = {}
 def _engine(name: str) -> Engine:
     """The one engine of this process."""
     if name not in _LOADED:
-        _LOADED[name] = make_engine(name, max_batch=20)
+        _LOADED[name] = EngineConfig.model_validate({"name": name, "batch": 20}).make()
     return _LOADED[name]
 
 

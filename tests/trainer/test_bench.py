@@ -13,7 +13,7 @@ from trainer.config import MemoryConfig
 from trainer.data.batch import WorkEstimate
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
-from trainer.reports.bench import bench, full_row, matrix_flops, memory_limit, peak_bytes, reset_peak, synthetic_groups
+from trainer.reports.bench import bench, full_row, matrix_flops, peak_bytes, reset_peak, synthetic_groups
 
 WORK = WorkConfig(samples_per_problem=4, max_new_tokens=60, max_prompt_tokens=40)
 
@@ -54,7 +54,6 @@ def test_a_full_row_is_full_products_are_timed_and_a_peak_is_at_least_what_was_h
     reset_peak(device)
     held = torch.ones(16 << 20)
     assert peak_bytes(device) >= held.numel() * 4
-    assert memory_limit(device) >= held.numel() * 4
 
 
 def test_the_estimate_counts_matrices_heads_and_chosen_experts() -> None:

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from protocol.config import WorkConfig
 from trainer.data.batch import Group, TrainRollout, idle_share
 from trainer.learner import Learner
+from trainer.model.sharding import device_bytes
 from trainer.reports.step_metrics import data_sheet_flops
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
@@ -54,13 +54,6 @@ def peak_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     match = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
     return 1024 * (int(match[1]) if match else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-
-
-def memory_limit(device: torch.device) -> int:
-    """Return what the device has for this process: all memory of a GPU, or what is free plus its own."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(psutil.virtual_memory().available + psutil.Process().memory_info().rss)
 
 
 def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int = 0) -> list[Group]:
@@ -123,7 +116,7 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
     median = statistics.median(seconds[1:])
     known = data_sheet_flops(device) if policy.dtype == torch.bfloat16 else None
     flops = known or matrix_flops(device, policy.dtype)
-    fit = int(row_tokens + (_HEADROOM * memory_limit(device) - peaks[1]) / per_token) if per_token else 0
+    fit = int(row_tokens + (_HEADROOM * device_bytes(device) - peaks[1]) / per_token) if per_token else 0
     cpu = f"cpu, {torch.get_num_threads()} threads"
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
