@@ -340,10 +340,8 @@ class Trainer:
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records, seconds)
         self._recorded = self.records.last
         self.reports.catch_up()
-        self.mask_writer = MaskWriter(
-            pool, config.pool, services.client.refresh, services.bucket.get, self.home, config.confirmations,
-            config.missing_seconds,
-        )  # fmt: skip
+        waits = config.confirmations, config.missing_seconds
+        self.mask_writer = MaskWriter(pool, config.pool, services.client.refresh, services.bucket.get, *waits)
         loader = Loader(pool, services.bucket.get, base, self.mask_writer.on_read)
         self.canaries = CanaryPlan(services.account, config.pool, services.decoy)
         self.files = FileCollector(config, pool.train, services.client, self.records, loader, self.canaries.node)
