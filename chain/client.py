@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from chain.abi import Function
 from chain.errors import ContractError
-from chain.rpc import BadAnswer, ChainReader, FailoverProvider, Request, RpcError
+from chain.rpc import BadAnswer, ChainReader, FailoverProvider, Request, RpcError, number
 from chain.transactions import Call, Receipt, Sender
 from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
@@ -64,16 +64,15 @@ class ChainClient(ChainReader):
 
     def simulate(self, call: Call, sender: str | None = None) -> None:
         """Run a call as the account, or another sender, on the present state. Raises ContractError if it is refused."""
-        self.ask(call.label, lambda eth: eth.call(call.fields(sender or self.address)))
+        self.request("eth_call", [call.fields(sender or self.address), "latest"], label=call.label)
 
     def estimate(self, call: Call) -> int:
         """Return the gas that a call would use as the account. Raises ContractError if it would be refused."""
-        self.simulate(call)
-        return self.number("eth_estimateGas", lambda eth: eth.estimate_gas(call.fields(self.address)))
+        return self.request("eth_estimateGas", [call.fields(self.address)], number, call.label)
 
     def gas_price(self) -> int:
         """Return the current gas price in wei."""
-        return self.number("eth_gasPrice", lambda eth: eth.gas_price)
+        return self.number("eth_gasPrice")
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
         """Send as the account and wait for the receipt; see `Sender.send` for errors."""

@@ -6,7 +6,7 @@ function whose arguments go to the contract as they are is one line: `pause_pool
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -25,6 +25,8 @@ from protocol.errors import ConfigError, IntegrityError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Struct = dict[str, Any]
+"""A struct of the contracts by the names of its members."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,16 +138,6 @@ class Reads(_Named, Generic[P, R]):
         return read
 
 
-def record(kind: type[R]) -> Callable[[dict[str, Any]], R]:
-    """Return what builds a dataclass from a struct's members, camelCase to snake_case, dropping those that it lacks."""
-
-    def build(values: dict[str, Any]) -> R:
-        named = {re.sub(r"(?<!^)([A-Z])", lambda m: "_" + m[1].lower(), k): v for k, v in values.items()}
-        return kind(**{one.name: named[one.name] for one in fields(kind)})  # type: ignore[arg-type]
-
-    return build
-
-
 class Token(Contract):
     """Amounts are base units."""
 
@@ -187,29 +179,6 @@ DRAW_REACH = 3
 """Epochs after its own in which a seed can still be drawn with, and so after leaving in which a seat can be drawn."""
 
 
-@dataclass(frozen=True)
-class NodeView:
-    """What is asked of IStakes.Node now. `operator` is the zero address when the node is unknown."""
-
-    operator: str
-    stake: int
-    pool: int
-    frozen: int
-    release_at: int
-
-
-@dataclass(frozen=True)
-class SeatView:
-    """What is asked of ISeats.Seat now."""
-
-    owner: str
-    voter: str
-    bond: int
-    left_epoch: int
-    release_at: int
-    frozen: int
-
-
 class Stakes(Contract):
     """Called by operators. `register_node` (node, base units at stake, expiry and signature of the node's consent) puts
     a node under the caller. `deposit` adds stake: follow with `pools.refresh` to raise the limit in the node's pool.
@@ -225,7 +194,7 @@ class Stakes(Contract):
     register_for = Sends[[str, str, int, int, int, bytes], Receipt](takes=3)
     repay = Sends[[str], Receipt]()
     withdrawable = Reads[[str], int]()
-    node_of = Reads[[str], NodeView](record(NodeView))
+    node_of = Reads[[str], Struct]()
 
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
         """Sign the node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
@@ -247,7 +216,7 @@ class Seats(Contract):
     leave_seat = Sends[[int], Receipt]()
     unbond_seat = Sends[[int], Receipt]()
     withdraw_seat = Sends[[int], Receipt]()
-    seat_of = Reads[[int], SeatView](record(SeatView))
+    seat_of = Reads[[int], Struct]()
     bond = Reads[[], int]()
     epoch_blocks = Reads[[], int]()
     current_epoch = Reads[[], int]()
@@ -258,7 +227,7 @@ class Seats(Contract):
 
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""
-        return self.call("topUp", seat, takes=max(self.bond() - self.seat_of(seat).bond, 0))
+        return self.call("topUp", seat, takes=max(self.bond() - self.seat_of(seat)["bond"], 0))
 
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
@@ -292,18 +261,6 @@ def refused_file(error: ContractError) -> RefusedFile | None:
     return RefusedFile(error.arguments["index"], ContractError(error.call, error.arguments["reason"], error.tx_hash))
 
 
-@dataclass(frozen=True)
-class PoolView:
-    """What is asked of IPools.Pool now."""
-
-    owner: str
-    free: int
-    steps: int
-    seed_block: int
-    unbonding: int
-    settle_at: int
-
-
 class Pools(Contract):
     """Called by pool owners, operators, nodes and keepers.
 
@@ -327,7 +284,7 @@ class Pools(Contract):
     leave_for = Sends[[int, str, int, bytes], Receipt]()
     refresh = Sends[[int, str], Receipt]()
     review_seats = Sends[[int], Receipt]()
-    pool_of = Reads[[int], PoolView](record(PoolView))
+    pool_of = Reads[[int], Struct]()
     pool_count = Reads[[], int]()
 
     def create_pool(self, terms: Terms, budget: int) -> ContractCall[int]:
@@ -344,9 +301,9 @@ class Pools(Contract):
             return self.publish_step(pool, step, manifest, canary_root).send()
         except ContractError as error:
             view = self.pool_of(pool) if error.name == "StepMismatch" else None
-            if view is None or view.steps != step + 1:
+            if view is None or view["steps"] != step + 1:
                 raise
-            return view.seed_block
+            return int(view["seedBlock"])
 
     def claim(self, submission: Submission) -> ContractCall[int]:
         """Pay everything of the submission's node that vested up to it (choose it with `State.claim_hint`); returns
@@ -604,21 +561,6 @@ WEIGHT_ONE = 10**9  # weights are recorded in billionths, rounded down
 
 
 @dataclass(frozen=True)
-class RunView:
-    """IDilocoRuns.Run: SHA-256 of the run's document, digest of its first outer state, and how many outer steps are
-    recorded. `coordinator` is the zero address for a number that no run has."""
-
-    document: bytes
-    start: bytes
-    coordinator: str
-    steps: int
-
-    @property
-    def exists(self) -> bool:
-        return int(self.coordinator, 16) != 0
-
-
-@dataclass(frozen=True)
 class RecordedContribution:
     """`document`: SHA-256 (hex) of the signed contribution; `weight`: its factor in 1/`WEIGHT_ONE`, 0 if excluded."""
 
@@ -646,7 +588,7 @@ class DilocoRuns(Contract):
     name = "DilocoRuns"
     open = Sends[[bytes, bytes], int]("RunOpened.run")
     opened = Reads[[], int]()
-    run_of = Reads[[int], RunView](record(RunView))
+    run_of = Reads[[int], Struct]()
 
     def record(self, run: int, made: StepRecord) -> ContractCall[Receipt]:
         """Record an outer step, as the coordinator."""

@@ -1,9 +1,6 @@
 """The chain's JSON-RPC endpoints: errors by their meaning, failover between equal endpoints, and reads.
 
-    w3 = Web3(FailoverProvider(urls, chain_id), middleware=[])
-
-web3's own HTTPProvider asks one endpoint, waits for a slow peer without end, and raises a batch's first error in place
-of all its results. Nothing here trusts the shape of an answer, as web3's formatters do.
+Every wait is bounded, an item of a batch that fails leaves the others' results, and nothing trusts an answer's shape.
 """
 
 import itertools
@@ -15,16 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx
-from eth_abi.exceptions import DecodingError
-from web3 import Web3
-from web3.eth import Eth
-from web3.exceptions import ContractLogicError, Web3Exception, Web3RPCError
-from web3.providers.base import JSONBaseProvider
-from web3.types import RPCEndpoint, RPCError, RPCResponse
 
 from chain.errors import ContractError
 from protocol.encoding import parse_json
@@ -39,8 +30,6 @@ _MAX_BODY = 256 * 1024 * 1024
 _MAX_SECONDS = 120.0
 _MAX_MESSAGE = 2000
 _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,64}")
-_MALFORMED = (Web3Exception, DecodingError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What web3's formatters raise for answers of an unexpected shape."""
 
 
 class ErrorKind(Enum):
@@ -183,15 +172,11 @@ def shown(url: str) -> str:
         return "(unreadable URL)"
 
 
-class FailoverProvider(JSONBaseProvider):
-    """A web3 provider for the chain with id `chain_id` through the first of `urls` that works. `timeout` bounds each
-    pause of an endpoint, `patience` a call with its retries (seconds). Thread-safe. Raises ConfigError for bad URLs."""
-
-    # A contract's answer must not make us fetch URLs that it names (EIP-3668).
-    global_ccip_read_enabled = False
+class FailoverProvider:
+    """Answers for the chain with id `chain_id` from the first of `urls` that works. `timeout` bounds each pause of an
+    endpoint, `patience` a call with its retries (seconds). Thread-safe. Raises ConfigError for bad URLs."""
 
     def __init__(self, urls: Sequence[str], chain_id: int, *, timeout: float = 15.0, patience: float = 20.0) -> None:
-        super().__init__()
         if not urls:
             raise ConfigError("no RPC URL is configured", "name one, such as http://127.0.0.1:8545")
         for url in urls:
@@ -213,12 +198,6 @@ class FailoverProvider(JSONBaseProvider):
     def url(self) -> str:
         """The endpoint in use, without credentials."""
         return shown(self.urls[self._current])
-
-    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
-        return self.make_batch_request([(method, params)])[0]
-
-    def make_batch_request(self, requests: list[tuple[RPCEndpoint, Any]]) -> list[RPCResponse]:
-        return [_response(answer) for answer in self.batch([(method, list(params)) for method, params in requests])]
 
     def batch(
         self, requests: Sequence[Request], read: Callable[[list[Any]], list[Any]] = lambda answers: answers
@@ -352,15 +331,6 @@ class FailoverProvider(JSONBaseProvider):
         return document
 
 
-def _response(answer: Any) -> RPCResponse:
-    if not isinstance(answer, RpcError):
-        return {"jsonrpc": "2.0", "id": 1, "result": answer}
-    error: RPCError = {"code": answer.code, "message": answer.message}
-    if answer.data:
-        error["data"] = "0x" + answer.data.hex()
-    return {"jsonrpc": "2.0", "id": 1, "error": error}
-
-
 # Reading
 
 
@@ -375,49 +345,38 @@ class Block:
 
 
 class ChainReader:
-    """Reads through `provider`; `w3` is a web3 instance over it, without middleware. Thread-safe. All methods raise
-    UnreachableError when no endpoint answers (sensibly) in time."""
+    """Reads through `provider`. Thread-safe. All methods raise UnreachableError when no endpoint answers (sensibly) in
+    time."""
 
     def __init__(self, provider: FailoverProvider) -> None:
         self.provider = provider
-        self.w3 = Web3(provider, middleware=[])
         self.batch = provider.batch
 
     @property
     def url(self) -> str:
         return self.provider.url
 
-    def ask(self, label: str, question: Callable[[Eth], T]) -> T:
-        """Return the answer to a question such as `lambda eth: eth.get_code(address)`; `label` names it in errors.
-        Raises ContractError when a contract refuses, RpcError for other errors of the endpoint."""
+    def request(
+        self, method: str, params: Sequence[Any] = (), read: Callable[[Any], T] = lambda result: result, label: str = ""
+    ) -> T:
+        """Return the result of one method by `read`, which raises UnreachableError for a malformed one: then another
+        endpoint is asked. Raises ContractError when a contract refuses, with `label` for what was called, and RpcError
+        for other errors of the endpoint."""
 
-        def answer(_url: str) -> T:
+        def checked(answers: list[Any]) -> list[Any]:
             try:
-                return question(self.w3.eth)
-            except ContractLogicError as error:
-                raise ContractError(label, revert_data(error.data)) from None
-            except Web3RPCError as error:
-                refused = RpcError.of(label, (error.rpc_response or {}).get("error") or str(error))
-                raise ContractError(label, refused.data) if refused.reverted else refused from None
-            except _MALFORMED as error:
-                raise BadAnswer(f"a malformed answer to {label}: {str(error)[:200]}") from None
+                return [answer if isinstance(answer, RpcError) else read(answer) for answer in answers]
+            except UnreachableError as error:
+                raise BadAnswer(f"a malformed answer to {method}: {error.what}") from None
 
-        return self.provider.ask(answer)
+        (answer,) = self.batch([(method, list(params))], checked)
+        if isinstance(answer, RpcError):
+            raise ContractError(label or method, answer.data) if answer.reverted else answer
+        return cast(T, answer)
 
-    def number(self, label: str, question: Callable[[Eth], int]) -> int:
-        """Return a number below 2²⁵⁶; see `ask`."""
-
-        def checked(eth: Eth) -> int:
-            value = question(eth)
-            if type(value) is not int or not 0 <= value < 1 << 256:
-                raise ValueError(f"{repr(value)[:80]} is not a number")
-            return value
-
-        return self.ask(label, checked)
-
-    def request(self, method: str, params: Sequence[Any]) -> Any:
-        """Return the result of a JSON-RPC method that web3 has no function for."""
-        return self.w3.manager.request_blocking(RPCEndpoint(method), list(params))
+    def number(self, method: str, *params: Any) -> int:
+        """Return a number below 2²⁵⁶; see `request`."""
+        return self.request(method, params, number)
 
     def block(self, which: int | str = "latest") -> Block | None:
         """Return a block by number or tag; None when it does not exist (yet)."""
@@ -442,7 +401,7 @@ class ChainReader:
 
     def balance(self, address: str) -> int:
         """Return an address's balance in wei."""
-        return self.number("eth_getBalance", lambda eth: eth.get_balance(Web3.to_checksum_address(address)))
+        return self.number("eth_getBalance", address, "latest")
 
     def wait_for_block(self, wanted: int, timeout: float = 120.0) -> Block:
         """Wait until the head is at or past block `wanted`, and return it."""

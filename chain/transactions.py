@@ -14,9 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, cast
-
-from web3.types import TxParams
+from typing import Any
 
 from chain.errors import ContractError, TransactionError
 from chain.rpc import BadAnswer, ChainReader, ErrorKind, Request, RpcError, number
@@ -99,10 +97,10 @@ class Call:
     pending: bool = False
     lasting: bool = True
 
-    def fields(self, sender: str) -> TxParams:
+    def fields(self, sender: str) -> dict[str, Any]:
         """As an RPC wants it."""
         to = {"to": self.to} if self.to else {}
-        return cast(TxParams, to | {"data": "0x" + self.data.hex(), "value": hex(self.value), "from": sender})
+        return to | {"data": "0x" + self.data.hex(), "value": hex(self.value), "from": sender}
 
 
 @dataclass(frozen=True)
@@ -283,7 +281,7 @@ class Sender:
         """Hand over; False when the nonce belongs to another transaction: the hash decides, since after a lost answer
         it belongs to this one."""
         try:
-            self._chain.ask("eth_sendRawTransaction", lambda eth: eth.send_raw_transaction(raw))
+            self._chain.number("eth_sendRawTransaction", "0x" + raw.hex())
             return True
         except RpcError as error:
             if error.kind is ErrorKind.KNOWN_TRANSACTION:
@@ -365,7 +363,7 @@ class Sender:
         if call is None or not call.lasting:
             raw, _ = self._sign(Call(self._account.address, b"", "filler"), 21_000, price, nonce)
         try:
-            self._chain.ask("eth_sendRawTransaction", lambda eth: eth.send_raw_transaction(raw))
+            self._chain.number("eth_sendRawTransaction", "0x" + raw.hex())
         except (ContractError, RpcError) as error:
             log.debug("nonce %d: %s", nonce, error.what)
 
@@ -402,5 +400,4 @@ class Sender:
                 pending.hashes.append(tx_hash)
 
     def _pending_count(self) -> int:
-        address = self._account.address
-        return self._chain.number("eth_getTransactionCount", lambda eth: eth.get_transaction_count(address, "pending"))
+        return self._chain.number("eth_getTransactionCount", self._account.address, "pending")

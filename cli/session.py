@@ -6,10 +6,9 @@ import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chain.client import ChainClient
-from chain.contracts import PoolView
 from chain.deployment import Deployment, known_rpc
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
@@ -22,7 +21,7 @@ from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import user_cache
 from protocol.http.signing import service_url
 from runtime.keystore import open_key
-from runtime.signed_client import BusyError, ClientLimits, ServiceError, SignedClient
+from runtime.signed_client import ClientLimits, ServiceError, SignedClient
 
 log = logging.getLogger("muster.cli")
 _PATIENCE, _GLANCE, _SERVICE_SECONDS = 8.0, 3.0, 5.0
@@ -44,8 +43,8 @@ class Session:
             raise ConfigError("this needs a key", "pass --keystore FILE")
         return self.client.account
 
-    def pool(self, pool: int) -> PoolView:
-        """The pool now. Raises ConfigError if there is none of that number."""
+    def pool(self, pool: int) -> dict[str, Any]:
+        """The pool now, as IPools.Pool. Raises ConfigError if there is none of that number."""
         count = self.suite.pools.pool_count()
         if not 1 <= pool <= count:
             have = f"pools are 1 to {count}" if count else "there is no pool yet"
@@ -149,11 +148,7 @@ def open_session(
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
 
 
-class AnswersOtherwiseError(UnreachableError):
-    """A service answers, but not with the document."""
-
-
-class NotKnownError(AnswersOtherwiseError):
+class NotKnownError(UnreachableError):
     """A service answers that it has no such document."""
 
 
@@ -164,12 +159,11 @@ def ask_service(url: str, endpoint: Get[A]) -> A:
     try:
         return client.get(endpoint)
     except ServiceError as error:
-        kind = NotKnownError if error.status == 404 else AnswersOtherwiseError
+        kind = NotKnownError if error.status == 404 else UnreachableError
         raise kind(f"the service {where} answers {error.status}", "check the URL") from None
     except UnreachableError as error:
         what = f"the service {where} does not answer ({error.what})"
-        why = AnswersOtherwiseError if isinstance(error, BusyError) else UnreachableError
-        raise why(what, "start it or correct the URL") from None
+        raise UnreachableError(what, "start it or correct the URL") from None
     except IntegrityError as error:
         raise ConfigError(f"{url} is not a pool's service: {error.what}", "check the URL") from None
     finally:

@@ -247,7 +247,7 @@ def _accept(versions: list[str], from_step: int, json: bool) -> None:
     if path.exists():
         known = load_document(path, Releases).releases
     session = open_session(profile.deployment, profile.rpc, profile.key.keystore, profile.key.password_file)
-    owner = session.pool(pool).owner
+    owner = session.pool(pool)["owner"]
     if session.client.address != owner:
         raise ConfigError(f"pool {pool} is owned by {owner}", "name its key in the profile")
     kept = [one for one in known if one.from_step < from_step]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from chain.client import ChainClient
-from chain.contracts import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
+from chain.contracts import WEIGHT_ONE, DilocoRuns, RecordedContribution, StepRecord, Struct
 from chain.deployment import Deployment
 from diloco.config import ChainConfig, DilocoRun, MemberConfig
 from diloco.log import Log, catch_up, make_step
@@ -36,18 +36,20 @@ def connect_runs(config: ChainConfig, account: LocalAccount | None) -> DilocoRun
     return DilocoRuns(client, deployment)
 
 
-def check_run(view: RunView, number: int, run: DilocoRun, first: OuterState) -> None:
+def check_run(view: Struct, number: int, run: DilocoRun, first: OuterState) -> None:
     """Raise ConfigError unless the chain's run `number` is the document's, and starts from the state `first`."""
-    if not view.exists:
+    if not int(view["coordinator"], 16):
         raise ConfigError(f"there is no run {number} on chain", "open it: muster diloco record; or check the number")
-    if (view.document.hex(), view.coordinator) != (run.digest, run.coordinator):
+    document, coordinator = view["document"].hex(), view["coordinator"]
+    if (document, coordinator) != (run.digest, run.coordinator):
         raise ConfigError(
-            f"run {number} on chain has the document {view.document.hex()[:16]}… and coordinator {view.coordinator}; "
-            f"{run.name} has {run.digest[:16]}… and {run.coordinator}",
+            f"run {number} on chain has the document {document[:16]}… and coordinator {coordinator}; {run.name} has "
+            f"{run.digest[:16]}… and {run.coordinator}",
             "check the number, and the document",
         )
-    if view.start != first.digest:
-        what = f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…"
+    if view["start"] != first.digest:
+        chain, model = view["start"].hex()[:16], first.digest.hex()[:16]
+        what = f"the run on chain starts from state {chain}…, this model is {model}…"
         raise ConfigError(what, "name the run's own base model; if it is the right one, take no part in this run")
 
 
@@ -94,7 +96,7 @@ class StepRecorder:
         check_run(view, self._run, self._transport.run, self._first)
         newest, missing = Log.newest(self._transport), []
         for number, commit in newest.commits_back() if newest is not None else ():
-            if commit.step <= view.steps:
+            if commit.step <= view["steps"]:
                 break
             missing.append((number, commit))
         for number, commit in reversed(missing):
@@ -146,10 +148,10 @@ def verify_step(config: MemberConfig, first: OuterState, step: int) -> tuple[Ste
     check_run(view, number, run, first)
     record, before = runs.recorded(number, step), runs.recorded(number, step - 1) if step else None
     if record is None:
-        raise ConfigError(f"outer step {step} is not recorded", f"{view.steps} are")
+        raise ConfigError(f"outer step {step} is not recorded", f"{view['steps']} are")
     if step and before is None:  # steps are recorded in order: another endpoint answered
         raise UnreachableError(f"the chain's endpoint lacks the record of outer step {step - 1}", "try again")
-    base = before.state if before else view.start.hex()
+    base = before.state if before else view["start"].hex()
     try:
         return record, _faults(record, base, Transport(Bucket(config.s3), run), first)
     except IntegrityError as error:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from web3 import Web3
-
 from chain.abi import checksum
 from chain.client import ChainClient
 from chain.indexer.records import Canary, Lane
@@ -54,8 +52,7 @@ def safeguards(plan: DemoPlan, ring: KeyRing, client: ChainClient, state: State,
 
 
 def transactions_of(client: ChainClient, address: str) -> int:
-    account = Web3.to_checksum_address(address)
-    return client.number("eth_getTransactionCount", lambda eth: eth.get_transaction_count(account))
+    return client.number("eth_getTransactionCount", address, "latest")
 
 
 def _silent(state: State, lane: Lane) -> SilentCommittee | None:

@@ -282,7 +282,7 @@ class RequestGuard:
 
 
 class RequestSignature(APIKeyHeader):
-    """The dependency that returns a signed request's sender. Raises RequestRefused, or HttpError 429."""
+    """What a SignedRoute verifies, named in the OpenAPI document."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -291,11 +291,8 @@ class RequestSignature(APIKeyHeader):
             "X-Muster-Address, X-Muster-Time and X-Muster-Nonce (protocol reference, signed requests).",
         )
 
-    async def __call__(self, request: Request) -> str:
-        return await run_in_threadpool(self.verify, request, await request.body())
-
     def verify(self, request: Request, body: bytes) -> str:
-        """Return the sender of a request whose body was read."""
+        """Return the sender of a request whose body was read. Raises RequestRefused, or HttpError 429."""
         scope, guard, signers = request.scope, request.app.state.guard, request.app.state.signers
         query = scope.get("query_string", b"")
         path = ((scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")).decode("latin-1")

@@ -4,13 +4,13 @@ collects them every few seconds, `muster doctor` and the status commands once.""
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import httpx
 from pydantic import AfterValidator, Field
 
 from chain.client import ChainClient
@@ -23,12 +23,11 @@ from protocol import VERSION
 from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, RELEASES, STATUS, VALIDATORS
 from protocol.api.releases import Releases
 from protocol.encoding import Document, parse_json, show_tokens
-from protocol.errors import ConfigError, MusterError, UnreachableError, first_line, printable
+from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 from protocol.files import check_private, read_bounded
-from protocol.http.signing import service_url
-from protocol.http.transport import bounded_transport, exchange
 from runtime.home_status import gone, stalled
 from runtime.process import DaemonConfig
+from runtime.signed_client import BusyError, ClientLimits, ServiceError, SignedClient
 from storage.keys import object_key
 from storage.transfers import HttpObjects
 
@@ -118,7 +117,8 @@ class ServiceFacts:
     """From the pool's service: `problems` that it tells itself, its `version`, a `notice` of when the pool accepts ours
     no more, how far our clock is ahead of its own in
     seconds, whether the run has `finished`. `state` and `phase`: what it last heard of the process that is watched,
-    which got `done` that many files; `trouble`: what that lacks; `trainer`: the trainer's phase."""
+    which got `done` that many files; `trouble`: what that lacks; `trainer`: the trainer's phase. `storage_error`: why
+    the pool's configuration cannot be had from its storage."""
 
     ready: bool = True
     problems: tuple[str, ...] = ()
@@ -131,6 +131,7 @@ class ServiceFacts:
     trouble: str = ""
     done: float | None = None
     trainer: str = ""
+    storage_error: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,6 @@ class Facts:
     process_stalled: str = ""
     service_error: str = ""
     service: ServiceFacts | None = None
-    storage_error: str = ""
     progressed: float | None = None
 
 
@@ -162,50 +162,46 @@ _PATIENCE = 3.0
 _COMPUTING = ("generating", "judging")
 
 
-class ServiceView:
-    """The service at `url`, asked about `node` or `seats_of`, an owner of seats; with `owner` of the trainer too."""
+def look_at_service(
+    url: str,
+    *,
+    node: str | None = None,
+    seats_of: str | None = None,
+    owner: bool = False,
+    config_hash: bytes = b"",
+    allow_private: bool = False,
+) -> ServiceFacts:
+    """Ask the service at `url`, about `node` or the seats of `seats_of`, with `owner` about the trainer too, and for
+    the pool's configuration from its storage if the hash is known. A service without its database says little else.
 
-    def __init__(
-        self,
-        url: str,
-        node: str | None = None,
-        seats_of: str | None = None,
-        owner: bool = False,
-        allow_private: bool = False,
-    ) -> None:
-        self._url, self._owner = service_url(url), owner
-        self._own = f"{NODES.path}/{node}" if node else f"{VALIDATORS.path}/{seats_of}" if seats_of else ""
-        self._http = httpx.Client(transport=bounded_transport(), timeout=_SECONDS)
-        self._objects = HttpObjects([self._url + OBJECTS], timeout=_SECONDS, allow_private=allow_private)
+    Raises MusterError where it does not answer as services do."""
+    with closing(SignedClient(url, limits=ClientLimits(_SECONDS, 1, _SECONDS, _SECONDS))) as client:
 
-    def look(self) -> ServiceFacts:
-        """Raises UnreachableError. A service without its database says little else, and that much is enough."""
+        def ask(path: str, missing: bool = False) -> Any:
+            try:
+                return parse_json(client.request("GET", path, limit=_ANSWER_BYTES).content)
+            except ServiceError as error:
+                if missing and error.status == 404:
+                    return {}
+                raise
+
         try:
             asked = time.time()
-            health = self._get(HEALTH.path)
-            answered = time.time()
-            ready = self._get(READY.path)
+            health = client.request("GET", HEALTH.path, limit=_ANSWER_BYTES)
+            offset = clock_offset(health.headers.get("date", ""), asked, time.time())
             version = printable(str(parse_json(health.content)["version"]), 32)
-            offset = clock_offset(health.headers.get("date", ""), asked, answered)
-            if ready.status_code != 200:
+            try:
+                problems = ask(READY.path)["problems"]
+            except BusyError:
                 return ServiceFacts(ready=False, version=version, clock_offset=offset)
-            problems = tuple(
-                printable(str(problem), LONGEST) for problem in parse_json(ready.content)["problems"][:_PROBLEMS]
-            )
-            status = self._document(STATUS.path)
-            releases = self._document(RELEASES.path, missing=True)
-            step = status.get("step") or 0
-            notice = Releases.model_validate(releases).notice(VERSION, step) if releases else ""
-            own = self._document(self._own, missing=True) if self._own else {}
-            others = self._document(DASHBOARD.path)["others"] if self._owner else []
-            trainer = [
-                printable(str(process.get("phase", "")), LONGEST)
-                for process in others
-                if process.get("role") == "trainer"
-            ]
+            status, releases = ask(STATUS.path), ask(RELEASES.path, missing=True)
+            notice = Releases.model_validate(releases).notice(VERSION, status.get("step") or 0) if releases else ""
+            path = f"{NODES.path}/{node}" if node else f"{VALIDATORS.path}/{seats_of}" if seats_of else ""
+            own = ask(path, missing=True) if path else {}
+            others = ask(DASHBOARD.path)["others"] if owner else []
             metrics = own.get("metrics", {})
             return ServiceFacts(
-                problems=problems,
+                problems=tuple(printable(str(problem), LONGEST) for problem in problems[:_PROBLEMS]),
                 version=version,
                 notice=printable(notice, 200),
                 clock_offset=offset,
@@ -214,39 +210,25 @@ class ServiceView:
                 phase=str(own.get("phase", "")),
                 trouble=printable(str(own.get("trouble", "")), LONGEST),
                 done=metrics.get("made", metrics.get("judged")),
-                trainer=trainer[0] if trainer else "",
+                trainer=next((_phase(other) for other in others if other.get("role") == "trainer"), ""),
+                storage_error=storage_error(client.base_url, config_hash, allow_private) if config_hash else "",
             )
-        except MusterError:
-            raise
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UnreachableError(f"{self._url} answers what no service does", "check the URL") from None
+            raise UnreachableError(f"{client.base_url} answers what no service does", "check the URL") from None
 
-    def storage_error(self, config_hash: bytes) -> str:
-        """Return why the pool's configuration cannot be had from its storage, or empty."""
+
+def _phase(process: Mapping[str, Any]) -> str:
+    return printable(str(process.get("phase", "")), LONGEST)
+
+
+def storage_error(url: str, config_hash: bytes, allow_private: bool) -> str:
+    """Return why the pool's configuration cannot be had from its storage by way of its service, or empty."""
+    with closing(HttpObjects([url + OBJECTS], timeout=_SECONDS, allow_private=allow_private)) as objects:
         try:
-            self._objects(object_key("configs", config_hash), _CONFIG_BYTES)
+            objects(object_key("configs", config_hash), _CONFIG_BYTES)
         except MusterError as error:
             return error.what
-        return ""
-
-    def close(self) -> None:
-        self._http.close()
-        self._objects.close()
-
-    def _document(self, path: str, missing: bool = False) -> Mapping[str, Any]:
-        answer = self._get(path)
-        if missing and answer.status_code == 404:
-            return {}
-        if answer.status_code != 200:
-            raise UnreachableError(f"{self._url}{path} answers {answer.status_code}", "see the service's log")
-        document: dict[str, Any] = parse_json(answer.content)
-        return document
-
-    def _get(self, path: str) -> httpx.Response:
-        try:
-            return exchange(self._http, self._http.build_request("GET", self._url + path), _ANSWER_BYTES, _SECONDS)
-        except httpx.HTTPError as error:
-            raise UnreachableError(f"{self._url} does not answer: {first_line(error)}", "see its log") from None
+    return ""
 
 
 def clock_offset(date: str, asked: float, answered: float) -> float:
@@ -265,8 +247,6 @@ class Lookout:
 
     def __init__(self, config: WatchConfig) -> None:
         self._config = config
-        private = config.allow_private_sources
-        self._service = ServiceView(config.orchestrator, config.node, config.seats_of, config.owner, private)
         self._chain: tuple[ChainClient, Projection] | None = None
         self._done: float | None = None
         self._progressed: float | None = None
@@ -281,12 +261,19 @@ class Lookout:
             raise
         except MusterError as error:
             chain_error = error.what
+        pool = self.state.pools.get(config.pool) if self.state else None
         service, service_error = None, ""
         try:
-            service = self._service.look()
+            service = look_at_service(
+                config.orchestrator,
+                node=config.node,
+                seats_of=config.seats_of,
+                owner=config.owner,
+                config_hash=pool.config_hash if pool else b"",
+                allow_private=config.allow_private_sources,
+            )
         except MusterError as error:
             service_error = error.what
-        pool = self.state.pools.get(config.pool) if self.state and service and service.ready else None
         done = service.done if service else None
         if service and done is not None and (done != self._done or not service.phase.startswith(_COMPUTING)):
             self._done, self._progressed = done, now
@@ -298,7 +285,6 @@ class Lookout:
             process_stalled=stalled(config.process) if config.process else "",
             service=service,
             service_error=service_error,
-            storage_error=self._service.storage_error(pool.config_hash) if pool else "",
             progressed=self._progressed,
             **chain,
         )
@@ -434,8 +420,8 @@ def _around(limits: WatchLimits, facts: Facts) -> Iterator[Alarm]:
         yield Alarm("database_lost", "the service's database does not answer")
     if service.problems:
         yield Alarm("service_trouble", "; ".join(service.problems))
-    if facts.storage_error:
-        yield Alarm("storage_lost", facts.storage_error)
+    if service.storage_error:
+        yield Alarm("storage_lost", service.storage_error)
     if service.notice:
         yield Alarm("version_behind", service.notice)
     elif service.version and service.version != VERSION:

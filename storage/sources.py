@@ -160,10 +160,10 @@ class MultiSource:
     """Fetches objects from `sources`, by name; call it like a source. Thread-safe; requests that are in flight at the
     same time spread over the sources by their rates."""
 
-    def __init__(self, sources: Mapping[str, Source], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sources: Mapping[str, Source]) -> None:
         if not sources:
             raise ValueError("at least one source is needed")
-        self._sources, self._clock = dict(sources), clock
+        self._sources = dict(sources)
         self._selection = SourceSelection(sources)
         self._relays, self._own = frozenset[str](), ""
         self._lock = threading.Lock()
@@ -261,28 +261,22 @@ class MultiSource:
     def _request(self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats) -> None:
         failure: MusterError | OSError | None = MusterError(f"the request to {partial.source} broke off")
         try:
-            failure = self._asked(call, source, partial, stats)
+            with self._requests:
+                started = time.monotonic()
+                try:
+                    source(call.key, call.limit, partial)
+                    if call.check is not None:
+                        call.check(partial.whole())
+                    failure = None
+                except (MusterError, OSError) as error:
+                    failure = error
+                except BaseException as error:
+                    log.exception("source %s failed", partial.source)
+                    failure = MusterError(f"source {partial.source} failed: {error}")
+                taken = time.monotonic() - started
+            with self._lock:
+                self._selection.ended(stats, failure, partial.received, taken)
+            if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
+                log.info("source %s: %s", partial.source, failure)
         finally:
             call.answers.put(failure or partial)  # however this thread ends: the caller waits for it
-
-    def _asked(
-        self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats
-    ) -> MusterError | OSError | None:
-        failure: MusterError | OSError | None = None
-        with self._requests:
-            started = self._clock()
-            try:
-                source(call.key, call.limit, partial)
-                if call.check is not None:
-                    call.check(partial.whole())
-            except (MusterError, OSError) as error:
-                failure = error
-            except BaseException as error:
-                log.exception("source %s failed", partial.source)
-                failure = MusterError(f"source {partial.source} failed: {error}")
-            taken = self._clock() - started
-        with self._lock:
-            self._selection.ended(stats, failure, partial.received, taken)
-        if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
-            log.info("source %s: %s", partial.source, failure)
-        return failure

@@ -23,9 +23,9 @@ from protocol.api.work import UploadTicket
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.http.reach import PUBLIC, Reach
 from protocol.http.transport import MOST_CONNECTIONS, bounded_transport, until
-from storage.keys import MissingObjectError, check_content, check_sha256, parse_key
+from storage.keys import MissingObjectError, check_sha256, parse_key
 from storage.partial import PartialDownload
-from storage.sources import Source
+from storage.sources import MultiSource, Source
 
 T = TypeVar("T")
 TRIES = 4
@@ -193,10 +193,7 @@ def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: floa
         if len(got) < limit:
             _get(client, url, limit, deadline, got)
         try:
-            if parse_key(key).is_sha256:
-                check_sha256(key, got.sha256)
-            else:
-                check_content(key, got.whole())
+            check_sha256(key, got.sha256, got.whole)
         except IntegrityError:
             got.restart()
             raise
@@ -274,9 +271,9 @@ def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialDownl
 class HttpObjects:
     """Objects from a list of base URLs such as `https://service/v1/objects` or a mirror; each serves `<base>/<key>`.
 
-    Call it as `objects(key, limit) -> bytes`; bases are tried in order, the last that worked first. The bases are the
-    operator's choice, unless a stranger `announced` them; redirects must lead to public addresses or to the operator's,
-    unless `allow_private`. Thread-safe.
+    Call it as `objects(key, limit) -> bytes`, which raises what `MultiSource.fetch` does. The bases are the operator's
+    choice, unless a stranger `announced` them; redirects must lead to public addresses or to the operator's, unless
+    `allow_private`. Thread-safe.
     """
 
     def __init__(
@@ -289,21 +286,10 @@ class HttpObjects:
         self._client = http_client(Reach(own=() if announced else tuple(self._bases), private=allow_private))
         # Strangers who never end their answers must not use up the connections to honest sources.
         self._outside = http_client(Reach(private=allow_private), connections=None)
+        self._all = MultiSource(self.each())
 
     def __call__(self, key: str, limit: int) -> bytes:
-        """Return the object from the first base that has it. Raises what a base answered, else UnreachableError."""
-        failure: MusterError | None = None
-        for base in self._bases:
-            try:
-                data = download(f"{base}/{key}", key, limit, self._client, self._timeout)
-            except MusterError as error:
-                if failure is None or isinstance(failure, UnreachableError) or not isinstance(error, UnreachableError):
-                    failure = error
-                continue
-            self._bases = sorted(self._bases, key=lambda other: other != base)
-            return data
-        assert failure is not None
-        raise failure
+        return self._all(key, limit)
 
     def each(self) -> dict[str, Source]:
         """Return every base as a source of its own, by URL."""

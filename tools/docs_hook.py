@@ -72,45 +72,22 @@ def figure(name: str, path: str, format_spec: str | None, *, source: str) -> str
 
 
 def command_page() -> str:
-    """Return the reference of every visible `muster` command."""
-    import typer
+    """Return the reference of every `muster` command, and the meaning of every exit code."""
+    from typer import Context
+    from typer.cli import get_docs_for_click
+    from typer.main import get_command
 
     from cli.main import app
+    from runtime.entry import Exit
 
-    lines = ["# Command line", "", "Every command takes `--help`. This page is generated from the commands.", ""]
-    for path, command in walk_commands(typer.main.get_command(app), "muster"):
-        lines += [f"## `{path}`", "", _cell(command.help or command.short_help or ""), ""]
-        rows = [row for row in map(_parameter_row, command.params) if row]
-        if rows:
-            lines += ["| argument or option | what | default |", "|---|---|---|", *rows, ""]
-    return "\n".join(lines)
-
-
-def walk_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (words, command) of every command that is not hidden and not a group."""
-    if getattr(command, "hidden", False):
-        return
-    children = getattr(command, "commands", None)
-    if children is None:
-        yield path, command
-    for name, child in (children or {}).items():
-        yield from walk_commands(child, f"{path} {name}")
-
-
-def _parameter_row(parameter: Any) -> str | None:
-    if getattr(parameter, "hidden", False) or parameter.name == "help":
-        return None
-    argument = getattr(parameter, "param_type_name", "option") == "argument"
-    names = parameter.name.upper() if argument else " ".join(parameter.opts)
-    default = parameter.default
-    shown = "" if default is None or callable(default) or default in ((), [], False, "") else f"`{default}`"
-    if parameter.required:
-        shown = "required"
-    return f"| `{names}` | {_cell(getattr(parameter, 'help', '') or '')} | {_cell(shown)} |"
+    command = get_command(app)
+    page = get_docs_for_click(obj=command, ctx=Context(command), name="muster", title="Command line")
+    codes = [f"| {code.value} | {_cell(code.meaning)} |" for code in Exit]
+    return "\n".join([page, "## Exit codes", "", "| code | what |", "|---|---|", *codes])
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"\s+", " ", text.replace("\b", "").strip()).replace("|", "\\|").replace("<", "&lt;")
+    return re.sub(r"\s+", " ", text.strip()).replace("|", "\\|").replace("<", "&lt;")
 
 
 # Configuration
@@ -139,14 +116,12 @@ def _config_classes(package: str) -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 def _field_rows(node: ast.ClassDef) -> Iterator[str]:
-    for statement, following in zip(node.body, [*node.body[1:], None], strict=False):
+    for statement in node.body:
         if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
             continue
         if statement.target.id.startswith("_") or "ClassVar" in ast.unparse(statement.annotation):
             continue
         default, meaning = _default_and_meaning(statement.value)
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            meaning = str(following.value.value)
         shown = "required" if default is None else f"`{_cell(ast.unparse(default))}`"
         kind = _cell(ast.unparse(statement.annotation))
         yield f"| `{statement.target.id}` | `{kind}` | {shown} | {_cell(meaning)} |"

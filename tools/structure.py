@@ -39,7 +39,7 @@ BESIDE = {
     "cli": BELOW_CLI,
     "attacks": BELOW_CLI,
     "benchmarks": BELOW_CLI | {"attacks"},
-    "tools": {"cli", "orchestrator"},
+    "tools": {"cli", "orchestrator", "runtime"},
 }
 PACKAGES = {*BELOW_CLI, *BESIDE, "tests"}
 # A local network and the benchmarks start the commands that users type; a local network also starts its cheaters, and a

@@ -14,7 +14,6 @@ import socket
 import socketserver
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +39,7 @@ from protocol.api.work import (
 from protocol.encoding import parse_json
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.http import signing as requests
+from protocol.http.limits import Buckets
 from runtime.entry import essential
 from worker.config import WorkerConfig
 
@@ -56,27 +56,6 @@ _PATHS = ("/v1/leases", "/v1/uploads", "/v1/submissions", "/v1/heartbeats", "/v1
 
 class SignatureRefused(MusterError):
     """Something that the signer does not sign."""
-
-
-class _RateLimit:
-    def __init__(self, most: int) -> None:
-        self._most, self._times = most, deque[float]()
-        self._lock = threading.Lock()
-
-    def taken(self) -> bool:
-        """Count one more; return whether it was allowed in this minute."""
-        with self._lock:
-            now = time.monotonic()
-            while self._times and self._times[0] < now - 60:
-                self._times.popleft()
-            if len(self._times) >= self._most:
-                return False
-            self._times.append(now)
-            return True
-
-    def take(self) -> None:
-        if not self.taken():
-            raise SignatureRefused(f"more than {self._most} a minute", "wait")
 
 
 _Amount = Annotated[int, Field(ge=0, lt=1 << 256)]
@@ -158,8 +137,9 @@ class SignerServer:
     def __init__(self, folder: Path, account: LocalAccount, rules: SigningRules) -> None:
         self.path = folder / "signer.sock"
         self._account, self._rules = account, rules
-        self._requests, self._transactions = _RateLimit(_REQUESTS_A_MINUTE), _RateLimit(_TRANSACTIONS_A_MINUTE)
-        self._lines = _RateLimit(_LINES_A_MINUTE)
+        self._requests = Buckets(_REQUESTS_A_MINUTE / 60, _REQUESTS_A_MINUTE)
+        self._transactions = Buckets(_TRANSACTIONS_A_MINUTE / 60, _TRANSACTIONS_A_MINUTE)
+        self._lines = Buckets(_LINES_A_MINUTE / 120, _LINES_A_MINUTE / 2)
         self._remove_socket()
         before = os.umask(0o177)
         try:
@@ -190,14 +170,15 @@ class SignerServer:
             return self._signed(parse_json(line))
         except SignatureRefused as error:
             what = printable(error.what, 200)
-            if self._lines.taken():
+            if self._lines.take("", time.monotonic()):
                 log.warning("the signer refuses %s", what)
             return {"refused": what}
         except Exception as error:
             return {"refused": f"a malformed request: {type(error).__name__}"}
 
     def _signed(self, request: Any) -> dict[str, Any]:
-        self._requests.take()
+        if not self._requests.take("", time.monotonic()):
+            raise SignatureRefused(f"more than {_REQUESTS_A_MINUTE} a minute", "wait")
         match request:
             case {"address": True}:
                 return {"address": str(self._account.address)}
@@ -211,7 +192,8 @@ class SignerServer:
             case {"transaction": dict(fields)}:
                 whole = {name: _decoded(value) for name, value in fields.items()}
                 self._rules.check_transaction(whole)
-                self._transactions.take()
+                if not self._transactions.take("", time.monotonic()):
+                    raise SignatureRefused(f"more than {_TRANSACTIONS_A_MINUTE} a minute", "wait")
                 signed = self._account.sign_transaction(whole)
                 return {"raw": bytes(signed.raw_transaction).hex(), "hash": bytes(signed.hash).hex()}
         raise SignatureRefused("an unknown request", "")

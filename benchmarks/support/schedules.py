@@ -114,7 +114,7 @@ def run_schedule(seed: int, folder: Path) -> tuple[bool, dict[str, int]]:
     faults = Faults(chain, rng, rate=0.0)
     provider = LocalProvider(Endpoint(chain, most=rng.choice((10_000, 2_500)), fault=faults), rng)
     reader = ChainReader(provider)
-    follower = Follower(reader, deployment(), folder / "events.sqlite", confirmations=rng.choice((0, 0, 2)))
+    follower = Follower(reader, deployment(), folder / "events.sqlite")
     projection = Projection(follower)
     for _ in range(ROUNDS):
         faults.rate, provider.shaky = rng.choice(((0.0, 0.0), (0.02, 0.02), (0.1, 0.1)))
@@ -125,7 +125,7 @@ def run_schedule(seed: int, folder: Path) -> tuple[bool, dict[str, int]]:
             reorganise(chain, rng)
         elif happened < 0.85:
             follower.close()
-            follower = _restarted(follower, provider, faults, reader, folder)
+            follower = _restarted(provider, faults, reader, folder)
             projection = Projection(follower)
         try:
             projection.refresh()
@@ -134,19 +134,17 @@ def run_schedule(seed: int, folder: Path) -> tuple[bool, dict[str, int]]:
     faults.rate = provider.shaky = 0.0
     chain.grow(3)
     projection.refresh()
-    while projection.state.head < chain.head.number - follower.confirmations:
+    while projection.state.head < chain.head.number:
         projection.refresh()
     same = projection.state == _as_of(chain, projection.state.head, folder)
     follower.close()
     return same, faults.counts
 
 
-def _restarted(
-    follower: Follower, provider: LocalProvider, faults: Faults, reader: ChainReader, folder: Path
-) -> Follower:
+def _restarted(provider: LocalProvider, faults: Faults, reader: ChainReader, folder: Path) -> Follower:
     """A new process over the same file; it starts while the endpoint answers."""
     rates, (faults.rate, provider.shaky) = (faults.rate, provider.shaky), (0.0, 0.0)
-    again = Follower(reader, deployment(), folder / "events.sqlite", confirmations=follower.confirmations)
+    again = Follower(reader, deployment(), folder / "events.sqlite")
     faults.rate, provider.shaky = rates
     return again
 

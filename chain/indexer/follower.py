@@ -41,13 +41,12 @@ class _Moved(Exception):
 
 
 class Follower:
-    """Events of a deployment from its start block on, stored in the file `path`, once `confirmations` blocks lie on top
-    of theirs. One thread at a time. Raises ConfigError when the chain or the file belongs to another deployment."""
+    """Events of a deployment from its start block on, stored in the file `path`. One thread at a time. Raises
+    ConfigError when the chain or the file belongs to another deployment."""
 
-    def __init__(self, client: ChainReader, deployment: Deployment, path: Path, confirmations: int = 0) -> None:
+    def __init__(self, client: ChainReader, deployment: Deployment, path: Path) -> None:
         self._client = client
         self._deployment = deployment
-        self.confirmations = confirmations
         self._first = deployment.start_block
         self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
         self._range = self._max_range = _RANGE
@@ -65,7 +64,6 @@ class Follower:
                 "genesis": deployment.genesis,
                 "pools": deployment.address("Pools"),
                 "start": str(deployment.start_block),
-                "confirmations": str(confirmations),
             },
         )
         self.archive = self._store.archive  # where a projection of these events keeps what is final
@@ -115,10 +113,7 @@ class Follower:
                 return None
             self._rewind(cursor)
         self._behind_since = None
-        target = latest.number - self.confirmations
-        if target <= self.head:
-            return None
-        return latest if not self.confirmations else self._client.block(target)
+        return latest if latest.number > self.head else None
 
     def _holds(self, cursor: int, found: Block | None, latest: Block) -> bool:
         block = latest if latest.number == cursor else found

@@ -7,33 +7,8 @@ state is computed again.
 from collections.abc import Callable
 from typing import Any
 
+from chain.indexer import records
 from chain.indexer.logs import Event
-from chain.indexer.records import (
-    MAX_MIRROR,
-    MOST_NODE_MIRRORS,
-    Account,
-    Canary,
-    ChallengeOutcome,
-    Dispute,
-    Lane,
-    Mirrors,
-    Node,
-    NodeChallenge,
-    Panel,
-    Payment,
-    Pool,
-    Proposal,
-    ProposedCall,
-    Round,
-    Seat,
-    Slash,
-    Status,
-    Step,
-    Submission,
-    Terms,
-    Trial,
-    jury_commit_window,
-)
 from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.verdict import Code
@@ -49,22 +24,21 @@ class Reducer:
 
     def __init__(self, state: State, event: Event) -> None:
         self.state, self.event = state, event
+        self.mined = event.block, event.timestamp, event.tx_hash
 
-    def file(self, a: Args) -> Submission:
+    def file(self, a: Args) -> records.Submission:
         key = (a["file"] >> 32, a["file"] & 0xFFFFFFFF) if "file" in a else (a["pool"], a["sequence"])
         return self.state.submissions[key]
 
     def slash(self, kind: str, who: object, code: int, amount: int, pool: int, sequence: int) -> None:
-        event = self.event
-        penalty = Slash(kind, str(who), pool, sequence, code, amount, event.block, event.timestamp, event.tx_hash)
-        self.state.slashes.append(penalty)
+        self.state.slashes.append(records.Slash(kind, str(who), pool, sequence, code, amount, *self.mined))
 
     def pay(self, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:
-        state, event = self.state, self.event
-        state.paid[kind, to, pool] = state.paid.get((kind, to, pool), 0) + amount
-        state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
+        paid = self.state.paid
+        paid[kind, to, pool] = paid.get((kind, to, pool), 0) + amount
+        self.state.payments.append(records.Payment(kind, to, pool, amount, node, units, *self.mined))
 
-    def begin(self, panel: Panel, commit_window: int, reveal_window: int) -> None:
+    def begin(self, panel: records.Panel, commit_window: int, reveal_window: int) -> None:
         panel.seed_block, panel.drawn_time = self.event.args["seedBlock"], self.event.timestamp
         panel.commit_until = self.event.timestamp + commit_window
         panel.reveal_until = panel.commit_until + reveal_window
@@ -87,13 +61,13 @@ def settled_code(word: int) -> int:
     return word >> 240 & 0xFF
 
 
-def earn(account: Account, sub: Submission) -> None:
+def earn(account: records.Account, sub: records.Submission) -> None:
     account.units_awarded += sub.units
     account.units_earned += sub.units
     sub.cumulative = account.units_earned
 
 
-def freeze(account: Account, sub: Submission, time: int) -> None:
+def freeze(account: records.Account, sub: records.Submission, time: int) -> None:
     """Keep the file's node from submitting and from claiming what vests later, until the file is thawed.
 
     The contract's NodeFrozen and NodeReleased do not name the file, and a slash thaws without them: so we count files.
@@ -104,14 +78,14 @@ def freeze(account: Account, sub: Submission, time: int) -> None:
         account.frozen_at = account.frozen_at or time
 
 
-def thaw(account: Account, sub: Submission) -> None:
+def thaw(account: records.Account, sub: records.Submission) -> None:
     if sub.frozen:
         sub.frozen = False
         account.frozen -= 1
         account.frozen_at = account.frozen_at if account.frozen else 0
 
 
-def eject(account: Account, since: int) -> None:
+def eject(account: records.Account, since: int) -> None:
     account.slashed_at = min(account.slashed_at or since, since)
     account.ejected, account.member, account.limit = True, False, 0
 
@@ -133,7 +107,7 @@ class Stakes(Reducer):
     NodeFrozen = NodeReleased = sets("nodes", "node", frozen="frozen")
 
     def NodeRegistered(self, a: Args) -> None:
-        self.state.nodes[a["node"]] = Node(a["node"], a["operator"], a["stake"], block=self.event.block)
+        self.state.nodes[a["node"]] = records.Node(a["node"], a["operator"], a["stake"], block=self.event.block)
 
     def StakeLent(self, a: Args) -> None:
         node = self.state.nodes[a["node"]]
@@ -163,7 +137,7 @@ class Seats(Reducer):
 
     def SeatOpened(self, a: Args) -> None:
         owner = a["owner"] if "owner" in a else self.state.seats[a["seat"]].owner
-        self.state.seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
+        self.state.seats[a["seat"]] = records.Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
 
     SeatReopened = SeatOpened
 
@@ -186,8 +160,8 @@ class Pools(Reducer):
     LimitSet = sets("accounts", "pool node", limit="limit")
 
     def PoolCreated(self, a: Args) -> None:
-        given = a["pool"], a["owner"], a["configHash"], Terms.of(a["terms"]), a["unbonding"]
-        self.state.pools[a["pool"]] = Pool(*given, self.event.block)
+        given = a["pool"], a["owner"], a["configHash"], records.Terms.of(a["terms"]), a["unbonding"]
+        self.state.pools[a["pool"]] = records.Pool(*given, self.event.block)
 
     def PoolFunded(self, a: Args) -> None:
         self.state.pools[a["pool"]].funded += a["amount"]
@@ -200,15 +174,14 @@ class Pools(Reducer):
         self.pay("leftover", a["owner"], a["pool"], a["amount"])
 
     def StepPublished(self, a: Args) -> None:
-        published = self.event.block, self.event.timestamp, self.event.tx_hash
-        step = Step(a["step"], a["manifestHash"], a["canaryRoot"], a["seedBlock"], *published)
+        step = records.Step(a["step"], a["manifestHash"], a["canaryRoot"], a["seedBlock"], *self.mined)
         self.state.pools[a["pool"]].steps.append(step)
 
     # Members
 
     def NodeJoined(self, a: Args) -> None:
         key = a["pool"], a["node"]
-        account = self.state.accounts.setdefault(key, Account(*key, a["operator"]))
+        account = self.state.accounts.setdefault(key, records.Account(*key, a["operator"]))
         account.member, account.operator = True, a["operator"]
         account.joined_step, account.limit = a["joinedStep"], a["limit"]
 
@@ -216,7 +189,7 @@ class Pools(Reducer):
         # The owner may bar a node that never joined.
         key = a["pool"], a["node"]
         operator = self.state.nodes[key[1]].operator if key[1] in self.state.nodes else ZERO
-        account = self.state.accounts.setdefault(key, Account(*key, operator))
+        account = self.state.accounts.setdefault(key, records.Account(*key, operator))
         account.member, account.limit = False, 0
         account.removed = account.removed or a["removed"]
 
@@ -228,7 +201,7 @@ class Pools(Reducer):
     def WorkSubmitted(self, a: Args) -> None:
         state, event, placed = self.state, self.event, a["placed"]
         key = placed >> 128, placed >> 96 & 0xFFFFFFFF
-        sub = Submission(
+        sub = records.Submission(
             *key,
             a["node"],
             step=placed >> 64 & 0xFFFFFFFF,
@@ -250,7 +223,7 @@ class Pools(Reducer):
         # The seed block is in the LaneSubmitted that follows its last file, in the same transaction.
         lane = state.lanes.get((sub.pool, sub.lane))
         if lane is None:
-            lane = state.lanes[sub.pool, sub.lane] = Lane(sub.pool, sub.lane, [Round(0, seed_block=0)])
+            lane = state.lanes[sub.pool, sub.lane] = records.Lane(sub.pool, sub.lane, [records.Round(0, seed_block=0)])
         lane.sequences.append(sub.sequence)
 
     def FilesSettled(self, a: Args) -> None:
@@ -262,7 +235,7 @@ class Pools(Reducer):
                 sub.lane_words = lane_words if lane_words and lane_words[place] else ()
                 self.settle(sub, settled_code(word), word >> 208 & 0xFFFFFFFF)
 
-    def settle(self, sub: Submission, code: int, final_time: int) -> None:
+    def settle(self, sub: records.Submission, code: int, final_time: int) -> None:
         event = self.event
         account = self.state.accounts[sub.pool, sub.node]
         sub.code = sub.votes_code = code
@@ -270,10 +243,10 @@ class Pools(Reducer):
         account.units_pending -= sub.units
         if sub.is_paid:
             earn(account, sub)
-        elif sub.status == Status.REJECTED:
+        elif sub.status == records.Status.REJECTED:
             freeze(account, sub, event.timestamp)
         sub.committees = sum(judging.drawn for judging in self.state.lane_of(sub).rounds)
-        if sub.status in (Status.REJECTED, Status.MALFORMED):
+        if sub.status in (records.Status.REJECTED, records.Status.MALFORMED):
             self.state.pools[sub.pool].refused.add(sub.sequence)
 
     def FileDisputed(self, a: Args) -> None:
@@ -361,24 +334,24 @@ class Court(Reducer):
     def MirrorAnnounced(self, a: Args) -> None:
         state, key, sender = self.state, (a["pool"], a["sequence"]), a["sender"]
         uri: str = a["uri"]
-        sub: Submission | None = state.submissions.get(key)
+        sub: records.Submission | None = state.submissions.get(key)
         # Anybody can emit this, with any text; only its own node and the seats that had it speak for a file.
-        if sub is None or len(uri) > MAX_MIRROR:
+        if sub is None or len(uri) > records.MAX_MIRROR:
             return
         by_node = sub.node == sender
         members = [(judging, seat) for judging in state.lane_of(sub).rounds for seat in judging.seats]
         had = [seat for judging, seat in members if judging.had(seat, sub.place)]
         seats = [seat for seat in had if state.seats[seat].voter == sender]
         if by_node or seats:
-            mirrors = state.mirrors.setdefault(key, Mirrors())
+            mirrors = state.mirrors.setdefault(key, records.Mirrors())
             mirrors.seats.update(dict.fromkeys(seats, uri))
-            if by_node and len(mirrors.node) < MOST_NODE_MIRRORS:
+            if by_node and len(mirrors.node) < records.MOST_NODE_MIRRORS:
                 mirrors.node.append(uri)
 
     def LaneSubmitted(self, a: Args) -> None:
         self.state.lanes[a["pool"], a["lane"]].round.seed_block = a["seedBlock"]
 
-    def round(self, which: int) -> Round:
+    def round(self, which: int) -> records.Round:
         return self.state.lanes[which >> 64, which >> 32 & 0xFFFFFFFF].rounds[which >> 8 & 0xFF]
 
     def CommitteeDrawn(self, a: Args) -> None:
@@ -402,7 +375,7 @@ class Court(Reducer):
 
     def LaneRedrawn(self, a: Args) -> None:
         rounds = self.state.lanes[a["pool"], a["lane"]].rounds
-        rounds.append(Round(len(rounds), seed_block=a["seedBlock"]))
+        rounds.append(records.Round(len(rounds), seed_block=a["seedBlock"]))
 
     def OutcomeSet(self, a: Args) -> None:
         decided, shift = self.state.lanes[a["pool"], a["lane"]].rounds[a["round"]], 4 * a["place"]
@@ -424,13 +397,13 @@ class Juries(Reducer):
 
     def JurySummoned(self, a: Args) -> None:
         given = a["trial"], a["pool"], a["sequence"], a["size"]
-        self.state.trials[a["trial"]] = Trial(*given, seed_block=a["seedBlock"])
+        self.state.trials[a["trial"]] = records.Trial(*given, seed_block=a["seedBlock"])
 
     def JuryDrawn(self, a: Args) -> None:
         trial = self.state.trials[a["trial"]]
         trial.seed, trial.seats = a["seed"], tuple(a["seats"])
         terms, challenge = self.state.pools[trial.pool].terms, self.state.challenge_of(trial.trial)
-        commit_window = jury_commit_window(terms, len(challenge.sequences) if challenge else 1)
+        commit_window = records.jury_commit_window(terms, len(challenge.sequences) if challenge else 1)
         self.begin(trial, commit_window, terms.juryRevealWindow)
 
     def JuryReplaced(self, a: Args) -> None:
@@ -481,7 +454,7 @@ class Appeals(Reducer):
 
     def Disputed(self, a: Args) -> None:
         key = a["pool"], a["sequence"]
-        self.state.disputes[key] = Dispute(*key, a["disputer"], a["trial"], a["deposit"], self.event.timestamp)
+        self.state.disputes[key] = records.Dispute(*key, a["disputer"], a["trial"], a["deposit"], self.event.timestamp)
 
     def MemberPenalised(self, a: Args) -> None:
         if a["amount"]:
@@ -493,7 +466,7 @@ class Canaries(Reducer):
 
     def CanaryOpened(self, a: Args) -> None:
         key, accused = (a["pool"], a["sequence"]), tuple(a["accused"])
-        canary = Canary(*key, a["row"], a["reason"], accused, a["deposit"], self.event.timestamp, a["trial"])
+        canary = records.Canary(*key, a["row"], a["reason"], accused, a["deposit"], self.event.timestamp, a["trial"])
         self.state.canaries[key] = canary
 
     def SeatSlashed(self, a: Args) -> None:
@@ -504,13 +477,13 @@ class Canaries(Reducer):
 class NodeChallenges(Reducer):
     def ChallengeOpened(self, a: Args) -> None:
         given = a["challenge"], a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"], a["bond"]
-        opened = NodeChallenge(*given, trials=[a["trial"]], block=self.event.block, time=self.event.timestamp)
+        opened = records.NodeChallenge(*given, trials=[a["trial"]], block=self.event.block, time=self.event.timestamp)
         self.state.challenges[a["challenge"]] = opened
         self.state.trial_challenges[a["trial"]] = a["challenge"]
 
     def ChallengeConcluded(self, a: Args) -> None:
         challenge, account = self.state.challenges[a["challenge"]], self.state.accounts[a["pool"], a["node"]]
-        challenge.outcome, challenge.code = ChallengeOutcome(a["outcome"]), a["code"]
+        challenge.outcome, challenge.code = records.ChallengeOutcome(a["outcome"]), a["code"]
         challenge.slashed, challenge.back = a["slashed"], a["back"]
         if not challenge.outcome.ends_membership:
             return
@@ -542,8 +515,8 @@ class Timelock(Reducer):
         key, event = "0x" + a["id"].hex(), self.event
         if a["index"] == 0:
             ready_at = event.timestamp + a["delay"]
-            self.state.proposals[key] = Proposal(a["id"], [], a["predecessor"], ready_at, event.block)
-        self.state.proposals[key].calls.append(ProposedCall(a["target"], a["value"], a["data"]))
+            self.state.proposals[key] = records.Proposal(a["id"], [], a["predecessor"], ready_at, event.block)
+        self.state.proposals[key].calls.append(records.ProposedCall(a["target"], a["value"], a["data"]))
 
     def CallSalt(self, a: Args) -> None:
         proposal = self.state.proposals.get("0x" + a["id"].hex())

@@ -12,24 +12,7 @@ from enum import StrEnum
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from chain.indexer.records import (
-    Account,
-    Canary,
-    Dispute,
-    Lane,
-    Mirrors,
-    Node,
-    NodeChallenge,
-    Payment,
-    Pool,
-    Proposal,
-    Seat,
-    Slash,
-    Status,
-    Submission,
-    Terms,
-    Trial,
-)
+from chain.indexer import records
 from chain.indexer.store import Archive, FileKey
 from protocol.encoding import keccak
 from protocol.errors import ConfigError
@@ -73,20 +56,20 @@ class State:
     version: int = field(default=0, compare=False)
     generation: int = field(default=0, compare=False)
     archive: Archive = field(default_factory=Archive, compare=False, repr=False)
-    pools: dict[int, Pool] = field(default_factory=dict)
-    accounts: dict[tuple[int, str], Account] = field(default_factory=dict)
-    submissions: dict[FileKey, Submission] = field(default_factory=dict)
-    lanes: dict[FileKey, Lane] = field(default_factory=dict)
-    mirrors: dict[FileKey, Mirrors] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    seats: dict[int, Seat] = field(default_factory=dict)
-    trials: dict[int, Trial] = field(default_factory=dict)
-    disputes: dict[FileKey, Dispute] = field(default_factory=dict)
-    canaries: dict[FileKey, Canary] = field(default_factory=dict)
-    challenges: dict[int, NodeChallenge] = field(default_factory=dict)
+    pools: dict[int, records.Pool] = field(default_factory=dict)
+    accounts: dict[tuple[int, str], records.Account] = field(default_factory=dict)
+    submissions: dict[FileKey, records.Submission] = field(default_factory=dict)
+    lanes: dict[FileKey, records.Lane] = field(default_factory=dict)
+    mirrors: dict[FileKey, records.Mirrors] = field(default_factory=dict)
+    nodes: dict[str, records.Node] = field(default_factory=dict)
+    seats: dict[int, records.Seat] = field(default_factory=dict)
+    trials: dict[int, records.Trial] = field(default_factory=dict)
+    disputes: dict[FileKey, records.Dispute] = field(default_factory=dict)
+    canaries: dict[FileKey, records.Canary] = field(default_factory=dict)
+    challenges: dict[int, records.NodeChallenge] = field(default_factory=dict)
     trial_challenges: dict[int, int] = field(default_factory=dict)
-    slashes: list[Slash] = field(default_factory=list)  # in chain order
-    payments: list[Payment] = field(default_factory=list)  # those after the archived ones
+    slashes: list[records.Slash] = field(default_factory=list)  # in chain order
+    payments: list[records.Payment] = field(default_factory=list)  # those after the archived ones
     archived_payments: int = 0
     paid: dict[tuple[str, str, int], int] = field(default_factory=dict)  # sums of all, by kind, receiver and pool
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -94,7 +77,7 @@ class State:
     transfers: dict[tuple[str, str], int] = field(default_factory=dict)  # tokens ever moved, by sender and receiver
     params: dict[str, int] = field(default_factory=dict)  # penalties, by the names of IParams.Values
     paused_until: int = 0
-    proposals: dict[str, Proposal] = field(default_factory=dict)
+    proposals: dict[str, records.Proposal] = field(default_factory=dict)
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)  # who holds a role at the timelock
 
     def usable_step(self, pool: int, confirmations: int) -> int | None:
@@ -109,12 +92,12 @@ class State:
             return True
         return any(address in (seat.voter, seat.owner) and not seat.closed for seat in self.seats.values())
 
-    def submissions_of(self, pool: int, node: str | None = None) -> list[Submission]:
+    def submissions_of(self, pool: int, node: str | None = None) -> list[records.Submission]:
         """Return all files in order of their sequence; of one node, or of all."""
         holder = self.pools.get(pool) if node is None else self.accounts.get((pool, node))
         return [self.submissions[pool, sequence] for sequence in (holder.sequences if holder else ())]
 
-    def files_since(self, pool: int, step: int) -> Iterator[Submission]:
+    def files_since(self, pool: int, step: int) -> Iterator[records.Submission]:
         """Yield the files that were submitted after policy step `step` was published, newest first."""
         steps, sequences = (self.pools[pool].steps, self.pools[pool].sequences) if pool in self.pools else ([], [])
         since = steps[step].block if 0 <= step < len(steps) else 0
@@ -124,40 +107,40 @@ class State:
                 return
             yield sub
 
-    def lanes_of(self, pool: int) -> list[Lane]:
+    def lanes_of(self, pool: int) -> list[records.Lane]:
         """Return all lanes of a pool in their order."""
         sequences = self.pools[pool].sequences if pool in self.pools else ()
         return [self.lanes[pool, lane] for lane in dict.fromkeys(sequence >> 4 for sequence in sequences)]
 
-    def all_payments(self) -> Iterator[Payment]:
+    def all_payments(self) -> Iterator[records.Payment]:
         """Yield every payment in chain order."""
         return chain(islice(self.archive.payments(), self.archived_payments), self.payments)
 
-    def challenge_of(self, trial: int) -> NodeChallenge | None:
+    def challenge_of(self, trial: int) -> records.NodeChallenge | None:
         """Return the node challenge that a jury judges or judged."""
         number = self.trial_challenges.get(trial)
         return None if number is None else self.challenges[number]
 
-    def lane_of(self, submission: Submission) -> Lane:
+    def lane_of(self, submission: records.Submission) -> records.Lane:
         return self.lanes[submission.pool, submission.lane]
 
-    def files_of(self, lane: Lane) -> list[Submission]:
+    def files_of(self, lane: records.Lane) -> list[records.Submission]:
         """Return the lane's submissions in order of their places."""
         return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
 
-    def mirrors_of(self, submission: Submission) -> tuple[str, ...]:
+    def mirrors_of(self, submission: records.Submission) -> tuple[str, ...]:
         """URLs that were announced for its bytes."""
         known = self.mirrors.get((submission.pool, submission.sequence))
         return known.urls if known else ()
 
-    def seats_of_voter(self, voter: str) -> list[Seat]:
+    def seats_of_voter(self, voter: str) -> list[records.Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 
-    def accepted(self, pool: int) -> list[Submission]:
+    def accepted(self, pool: int) -> list[records.Submission]:
         """Submissions whose outcome is an acceptance now, by sequence."""
-        return [sub for sub in self.submissions_of(pool) if sub.status == Status.ACCEPTED]
+        return [sub for sub in self.submissions_of(pool) if sub.status == records.Status.ACCEPTED]
 
-    def claim_hint(self, pool: int, node: str, now: int) -> Submission | None:
+    def claim_hint(self, pool: int, node: str, now: int) -> records.Submission | None:
         """Return the submission to name in `claim`, so that all that vested by `now` (chain time) is paid.
 
         None if nothing would be."""
@@ -189,7 +172,7 @@ class Standing(StrEnum):
     EJECTED = "ejected"
 
 
-def standing_of(account: Account | None) -> Standing:
+def standing_of(account: records.Account | None) -> Standing:
     """Return the standing of a node by its account in the pool, None where it never joined."""
     if account is None:
         return Standing.NOT_JOINED
@@ -226,11 +209,11 @@ def describe(validator_group: int) -> str:
     return f"pool {validator_group}" if validator_group < FIRST_SHARED_GROUP else f"group {validator_group}"
 
 
-def needed(terms: Terms) -> int:
+def needed(terms: records.Terms) -> int:
     """Seats that a pool's group must have: two committees and both juries, or two first juries, all disjoint."""
     return max(2 * terms.committee + terms.jury + terms.appealJury, 2 * terms.jury)
 
 
-def seats_in(state: State, pool: Pool) -> list[Seat]:
+def seats_in(state: State, pool: records.Pool) -> list[records.Seat]:
     """Return the seats that judge a pool, from the next epoch on at the latest."""
     return [seat for seat in state.seats.values() if seat.active and pool.validator_group in seat.groups]

@@ -147,9 +147,8 @@ class EventStore:
         wanted = {f"id:{k}": v for k, v in identity.items()}
         if not known:
             self._db.executemany("INSERT INTO meta VALUES (?, ?)", list(wanted.items()))
-        elif known != wanted:
-            differing = ", ".join(sorted(k[3:] for k in wanted if known.get(k) != wanted[k]))
-            what = f"{self.path} follows another deployment (differs in {differing})"
+        elif differing := sorted(k[3:] for k in wanted if known.get(k) != wanted[k]):
+            what = f"{self.path} follows another deployment (differs in {', '.join(differing)})"
             raise ConfigError(what, "delete it, or name another data folder")
 
     @property

@@ -34,13 +34,12 @@ class StatusPart:
     """What answers come from: the chain, a pool's service, the process on this machine.
 
     `facts`: its newest answer, None if it never gave one here. `down`: why it gives none now, or empty. `seen`: when it
-    was last up (Unix seconds, 0 if unknown). `silent`: it did not answer at all."""
+    was last up (Unix seconds, 0 if unknown)."""
 
     name: str
     facts: Facts | None = None
     down: str = ""
     seen: float = 0.0
-    silent: bool = False
 
     @property
     def since(self) -> str:

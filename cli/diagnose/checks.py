@@ -30,7 +30,7 @@ from protocol.api.endpoints import DASHBOARD, POOL
 from protocol.encoding import load_document, parse_json, show_tokens
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import check_private
-from runtime.diagnose import Facts, ServiceView, WatchLimits, free_bytes, surroundings
+from runtime.diagnose import Facts, WatchLimits, free_bytes, look_at_service, surroundings
 from runtime.keystore import address_of
 from sandbox.policy import Mode
 from storage.keys import object_key
@@ -274,14 +274,12 @@ def service_checks(url: str | None) -> Iterator[Check]:
         yield note("service", "none named (--pool URL)")
         return
     try:
-        with closing(ServiceView(url, allow_private=True)) as view:
-            facts = view.look()
-            config = ask_service(url, POOL).config_hash if facts.ready else ""
-            lost = view.storage_error(bytes.fromhex(config)) if config else ""
+        config_hash = bytes.fromhex(ask_service(url, POOL).config_hash)
+        facts = look_at_service(url, config_hash=config_hash, allow_private=True)
     except MusterError as error:
         yield failed("service", error.what, error.hint or "start it, or correct the URL")
         return
-    alarms = surroundings(WatchLimits(), Facts(time.time(), service=facts, storage_error=lost))
+    alarms = surroundings(WatchLimits(), Facts(time.time(), service=facts))
     for alarm in alarms:
         mild = alarm.name == "version_behind"
         yield note("version", alarm.what) if mild else failed("service", alarm.what, alarm.cure)
@@ -352,8 +350,8 @@ def money(profile: Profile) -> Iterator[Check]:
         if profile.node and profile.node.keystore.exists() and profile.pool:
             node, least = address_of(profile.node.keystore), session.suite.court.terms_of(profile.pool).minStake
             known = session.suite.stakes.node_of(node)
-            joined = known.pool != 0
-            yield judge_stake(node, known.stake, least)
+            joined = known["pool"] != 0
+            yield judge_stake(node, known["stake"], least)
         for name, key in profile.named_keys():
             # An operator whose node has joined sends nothing more: the service claims for it.
             if key.keystore.exists() and name in _GAS and not (joined and name == "operator"):

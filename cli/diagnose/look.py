@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,14 +20,14 @@ from cli.hardware import existing
 from cli.options import Reading
 from cli.pool.document import service_objects
 from cli.profile import Role, find_profile
-from cli.session import AnswersOtherwiseError, NotKnownError, Session, ask_service, look_for_chain
+from cli.session import NotKnownError, Session, ask_service, look_for_chain
 from protocol.api.endpoints import Get
 from protocol.encoding import parse_json
-from protocol.errors import ConfigError, MusterError, UnreachableError, printable
+from protocol.errors import MusterError, UnreachableError, printable
 from protocol.files import user_cache, write_atomic
 from protocol.verdict import BallotDocument, Code, code_at
 from runtime import diagnose
-from runtime.diagnose import Alarm, ServiceView, WatchLimits, free_bytes, surroundings
+from runtime.diagnose import Alarm, WatchLimits, free_bytes, surroundings
 from runtime.home_status import crash_message, last_line, last_sign, log_of, runs, stalled
 from runtime.keystore import address_of
 from storage.keys import MissingObjectError, object_key
@@ -90,8 +90,7 @@ def look_at_service(url: str | None, endpoint: Get[A], of: str = "") -> StatusPa
         return StatusPart("service")
     except MusterError as error:
         when, old = seen.recall()
-        silent = not isinstance(error, AnswersOtherwiseError)
-        return StatusPart("service", old, printable(error.what, 300), when, silent)
+        return StatusPart("service", old, printable(error.what, 300), when)
     service_facts: Facts = endpoint.answer.dump_python(answer, mode="json")
     seen.keep(service_facts)
     return StatusPart("service", service_facts)
@@ -158,32 +157,30 @@ def look_at(who: str, role: Role, chain: StatusPart, url: str | None, endpoint: 
     seats (seats_of=ADDRESS of their owner)."""
     service, home = look_at_service(url, endpoint, *of.values()), home_of(role, who)
     config = chain.facts.get("config", "") if chain.facts else ""
-    around, finished = look_around(service, url, home, config, **of)
+    around, finished = look_around(url, home, config, **of)
     return StatusLook(who, time.time(), chain, service, look_at_process(home), around, finished)
 
 
 def look_around(
-    service: StatusPart, url: str | None, home: Path | None = None, config_hash: str = "", **about: Any
+    url: str | None, home: Path | None = None, config_hash: str = "", **about: Any
 ) -> tuple[list[Alarm], bool]:
     """Return the alarms that a watch would raise now about machine, service and storage, and whether the pool's run is
     over. The service at `url` is asked `about` node=ADDRESS, seats_of=ADDRESS or owner=True (the trainer), the storage
-    by the hash (hex) of the pool's configuration. A service that was silent a moment ago is not asked again."""
-    service_look, storage_error = None, ""
-    if url and not service.silent:
-        with suppress(ConfigError, UnreachableError), closing(ServiceView(url, allow_private=True, **about)) as view:
-            service_look = view.look()
-            if config_hash and service_look.ready:
-                storage_error = view.storage_error(bytes.fromhex(config_hash))
+    by the hash (hex) of the pool's configuration."""
+    service = None
+    if url:
+        with suppress(MusterError):
+            digest = bytes.fromhex(config_hash)
+            service = diagnose.look_at_service(url, config_hash=digest, allow_private=True, **about)
     facts = diagnose.Facts(
         now=time.time(),
         free={str(home): free_bytes(existing(home))} if home else {},
         process_stalled=stalled(home) if home else "",
-        service=service_look,
-        storage_error=storage_error,
+        service=service,
     )
     # The answers say in their own way that the service does not hear a process.
     alarms = [alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name != "process_gone"]
-    return alarms, service_look is not None and service_look.finished
+    return alarms, service is not None and service.finished
 
 
 def explain(state: State, sub: Submission, service: str) -> list[str]:

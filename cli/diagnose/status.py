@@ -107,7 +107,7 @@ def pool_status(look: PoolReading) -> tuple[Facts, str]:
     pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
     profile = find_profile("owner")
     home = profile.home if profile and profile.pool == pool else None
-    around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
+    around, _ = look_around(url, home, known.get("config", ""), owner=True)
     looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
     missing = "" if service.down else pool_without_evidence(url, known)
@@ -130,10 +130,10 @@ def _pool_facts(session: Session, pool: int) -> Facts:
     refused = [(sub, why) for sub in state.submissions_of(pool) if (why := views.reason(state, sub))]
     return {
         "view": view,
-        "free": onchain.free,
+        "free": onchain["free"],
         "file": terms.maxUnits * terms.rate + terms.committee * terms.fee,
         "now": now,
-        "settle_at": onchain.settle_at if view["status"] == "closing" else 0,
+        "settle_at": onchain["settleAt"] if view["status"] == "closing" else 0,
         "refused": [{"sequence": s.sequence, "node": s.node, "reason": why} for s, why in refused[-_SHOWN:]],
         "slashed": [views.picked(slash, "sequence", "who", "amount") for slash in slashes[-_SHOWN:]],
         "config": state.pools[pool].config_hash.hex(),

@@ -400,7 +400,7 @@ def invite(
     period = parse_period(valid, "--for")
     session = open_session(look.deployment, look.rpc, options.key_path(key.keystore), key.password_file)
     number = look.number(session)
-    owner = session.pool(number).owner
+    owner = session.pool(number)["owner"]
     if owner != session.client.address:
         raise ConfigError(f"pool {number} is owned by {owner}, not by {session.client.address}", "use the owner's key")
     pools, chain, expiry = session.suite.pools.address, session.client.chain_id, session.client.now() + period
@@ -454,8 +454,8 @@ def close(by: options.PoolPaying) -> None:
     call: ContractCall[Any]
     if status != "closing":
         title, call = f"close pool {pool} for good: no more members, steps or files", pools.close_pool(pool)
-    elif view.settle_at > now:
-        raise ConfigError(f"pool {pool} can be settled at {clock(view.settle_at)}", "run this again then")
+    elif view["settleAt"] > now:
+        raise ConfigError(f"pool {pool} can be settled at {clock(view['settleAt'])}", "run this again then")
     else:
         title, call = f"take the rest of the budget of pool {pool}", pools.settle_pool(pool)
     act(session, [PlannedTransaction(title, call)], by, pool=pool)

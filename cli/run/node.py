@@ -221,20 +221,21 @@ def leave(
         return leave_by_service(session, node, by)
     stakes = session.suite.stakes
     known, free = stakes.node_of(node), stakes.withdrawable(node)
-    if known.pool:
-        unbonding = session.pool(known.pool).unbonding
-        title = f"node {node} leaves pool {known.pool}; its stake unlocks {seconds(unbonding)} later"
-        call = session.suite.pools.leave_pool(known.pool, node)
-        facts: dict[str, Any] = {"pool": known.pool, "unbonding": unbonding}
+    pool, stake, frozen = known["pool"], known["stake"], known["frozen"]
+    if pool:
+        unbonding = session.pool(pool)["unbonding"]
+        title = f"node {node} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
+        call = session.suite.pools.leave_pool(pool, node)
+        facts: dict[str, Any] = {"pool": pool, "unbonding": unbonding}
     elif free:
         title, call = f"withdraw {show_tokens(free)} tokens", stakes.withdraw(node, free)
         facts = {"base_units": free}
     else:
-        what = f"{show_tokens(known.stake)} tokens of {node} are locked" if known.stake else f"{node} has no stake"
-        if known.frozen:
-            raise ConfigError(what, f"wait until {known.frozen} rejected files are final")
-        when = f"the stake unlocks at {clock(known.release_at)}; run this again then"
-        raise ConfigError(what, when if known.stake else "nothing has to be done")
+        what = f"{show_tokens(stake)} tokens of {node} are locked" if stake else f"{node} has no stake"
+        if frozen:
+            raise ConfigError(what, f"wait until {frozen} rejected files are final")
+        when = f"the stake unlocks at {clock(known['releaseAt'])}; run this again then"
+        raise ConfigError(what, when if stake else "nothing has to be done")
     act(session, [PlannedTransaction(title, call)], by, node=node, **facts)
 
 
@@ -244,7 +245,7 @@ def leave_by_service(session: "Session", node: str, by: options.Paying) -> None:
     from protocol.waits import wait_for
     from runtime.orchestrator_client import leave_request
 
-    account, number = session.client.account, session.suite.stakes.node_of(node).pool
+    account, number = session.client.account, session.suite.stakes.node_of(node)["pool"]
     if account is None or account.address != node:
         raise ConfigError(f"{session.client.address} is not the key of node {node}", "pass the node's --keystore")
     if not number:

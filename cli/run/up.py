@@ -41,8 +41,8 @@ from protocol.encoding import load_document, show_tokens
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.identity import PoolId
-from protocol.waits import WAITS
-from runtime.diagnose import ServiceView, WatchLimits
+from protocol.waits import WAITS, wait_for
+from runtime.diagnose import WatchLimits, look_at_service
 from runtime.home_status import last_line
 from runtime.keystore import address_of, ensure_key, open_key
 from runtime.orchestrator_client import OrchestratorClient, join_request
@@ -70,7 +70,7 @@ class LocalFaucet:
     def of(cls, suite: Suite) -> "LocalFaucet | None":
         """Return that of the suite's chain; None on a chain where ether or tokens could be worth anything."""
         local = suite.client.chain_id == _LOCAL_CHAIN and suite.deployment.token.ours
-        return cls(suite) if local and str(suite.client.w3.client_version).startswith("anvil/") else None
+        return cls(suite) if local and str(suite.client.request("web3_clientVersion")).startswith("anvil/") else None
 
     def ether(self, address: str, wei: int) -> None:
         self._ask("anvil_setBalance", [address, hex(wei)])
@@ -82,8 +82,8 @@ class LocalFaucet:
         self.ether(owner, 10**18)
         self._ask("anvil_impersonateAccount", [owner])
         try:
-            sent = self._ask("eth_sendTransaction", [dict(call.fields(owner))])
-            self._suite.client.w3.eth.wait_for_transaction_receipt(sent, timeout=60)
+            sent: str = self._ask("eth_sendTransaction", [call.fields(owner)])
+            wait_for("tokens to be minted", lambda: self._ask("eth_getTransactionReceipt", [sent]), 60.0, poll=0.1)
         finally:
             self._ask("anvil_stopImpersonatingAccount", [owner])
 
@@ -150,8 +150,7 @@ def check_machine(profile: Profile) -> None:
     if not profile.service:
         return
     try:
-        with closing(ServiceView(profile.service, allow_private=True)) as view:
-            offset = view.look().clock_offset
+        offset = look_at_service(profile.service, allow_private=True).clock_offset
     except MusterError:
         return  # the service is down: the process waits for it
     if abs(offset) > WatchLimits().clock_seconds:
@@ -168,7 +167,7 @@ def load_invite(path: Path, session: Session, pool: int, node: str) -> Invite:
     """Return the invite in a file. Raises ConfigError, IntegrityError unless the pool's owner signed it for `node`."""
     given, chain, now = load_document(path, Invite), session.client.chain_id, session.client.now()
     wanted = Invite(chain_id=chain, contract=session.suite.pools.address, pool=pool, node=node, expiry=now)
-    given.check(wanted, session.pool(pool).owner, path)
+    given.check(wanted, session.pool(pool)["owner"], path)
     return given
 
 

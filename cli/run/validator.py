@@ -169,21 +169,21 @@ def leave(seat: SeatOption, by: Paying) -> None:
     session = by.open()
     seats = session.suite.seats
     view, epoch = seats.seat_of(seat), seats.current_epoch()
-    if not view.left_epoch:
+    if not view["leftEpoch"]:
         until = epoch + 1 + DRAW_REACH
         title = f"seat {seat} leaves; it can be drawn until epoch {until} ends, so keep its process running until then"
         call, stage = seats.leave_seat(seat), "leaving"
-    elif not view.release_at:
-        if epoch <= (last := view.left_epoch + DRAW_REACH):
+    elif not view["releaseAt"]:
+        if epoch <= (last := view["leftEpoch"] + DRAW_REACH):
             what = f"seat {seat} can unbond in epoch {last + 1}, it is epoch {epoch}"
             raise ConfigError(what, f"keep its process running and wait: an epoch has {seats.epoch_blocks()} blocks")
         period = seconds(session.suite.params.unbonding())
         title = f"start unbonding seat {seat}; run this again in {period} to take the bond"
         call, stage = seats.unbond_seat(seat), "unbonding"
-    elif view.release_at > session.client.now():
-        raise ConfigError(f"the bond of seat {seat} is locked until {clock(view.release_at)}", "run this again then")
-    elif view.frozen:
-        what = f"seat {seat} has {view.frozen} duties whose outcome is open"
+    elif view["releaseAt"] > session.client.now():
+        raise ConfigError(f"the bond of seat {seat} is locked until {clock(view['releaseAt'])}", "run this again then")
+    elif view["frozen"]:
+        what = f"seat {seat} has {view['frozen']} duties whose outcome is open"
         raise ConfigError(what, f"first: muster validator claim --seat {seat}")
     else:
         title, call, stage = f"withdraw the bond of seat {seat}", seats.withdraw_seat(seat), "withdrawn"

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Court} from "./Court.sol";
+import {Juries} from "./Juries.sol";
+import {Pools} from "./Pools.sol";
+import {Seats} from "./Seats.sol";
+import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
-import {IAppeals} from "./interfaces/IAppeals.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
@@ -10,37 +14,71 @@ import {FileData, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Appeals
-contract Appeals is IAppeals, SuiteContract {
+/// @notice Disputes of a committee's outcome, as cases of Juries. Whoever has an outcome overturned gets its deposit
+/// back, unless the file was paid and still is: then, and where no jury found a verdict, the deposit pays the jurors
+/// and the rest goes back. Without a verdict the committee's outcome stands, or the first jury's, if that is better for
+/// the node: a jury that cannot get a file, or cannot agree, convicts nobody and fines nobody.
+contract Appeals is SuiteContract {
+    struct Dispute {
+        /// Who disputed the committee's outcome.
+        address disputer;
+        uint256 deposit;
+        /// The committee's outcome.
+        uint256 code;
+        /// The case's first jury.
+        uint256 trial;
+        bool resolved;
+    }
+
+    event Disputed(
+        uint256 indexed pool, uint256 indexed sequence, address indexed disputer, uint256 trial, uint256 deposit
+    );
+    /// @notice `code` is final. `reward` went to a disputer that was right.
+    event DisputeResolved(
+        uint256 indexed pool, uint256 indexed sequence, uint256 code, bool overturned, uint256 reward
+    );
+    /// @notice A member of an overturned majority lost `amount`.
+    event MemberPenalised(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
+
+    error NotCanaries();
+    error NoDispute();
+    /// @notice The file may be a canary until `time`.
+    error NotYet(uint256 time);
+    error AlreadyResolved();
+
     /// By FileId.
     mapping(uint256 id => Dispute) private _disputes;
 
     constructor(Suite memory suite) SuiteContract(suite, suite.appeals) {}
 
-    /// @inheritdoc IAppeals
+    /// @notice Disputes the outcome of a file within its challenge window; takes `Juries.depositOf(pool, 1)` (approved
+    /// before). The disputer must make the file's bytes available to the jury.
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
-        dispute_.code = pools.hold(pool, sequence, file); // reverts unless the outcome is open to disputes
-        (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        court.setOutcome(pool, sequence, Codes.DISPUTED);
+        dispute_.code = Pools(pools).hold(pool, sequence, file); // reverts unless the outcome is open to disputes
+        (, uint256[] memory members,,,) = Court(court).decisionOf(pool, sequence);
+        Court(court).setOutcome(pool, sequence, Codes.DISPUTED);
         dispute_.disputer = msg.sender;
-        dispute_.deposit = juries.depositOf(pool, 1);
-        dispute_.trial = juries.summon(pool, sequence, 1, members, address(0));
+        dispute_.deposit = Juries(juries).depositOf(pool, 1);
+        dispute_.trial = Juries(juries).summon(pool, sequence, 1, members, address(0));
         emit Disputed(pool, sequence, msg.sender, dispute_.trial, dispute_.deposit);
         _receive(dispute_.deposit);
     }
 
-    /// @inheritdoc IAppeals
+    /// @notice Takes the dispute's case on (`Juries.proceed`), and resolves it once that has ended. Anyone may call. A
+    /// file that may be a canary waits until its challenge window is over.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
         if (dispute_.resolved) revert AlreadyResolved();
         _awaitCanary(pool, sequence, file);
-        (uint256 verdict, bool ended) = juries.proceed(dispute_.trial);
+        (uint256 verdict, bool ended) = Juries(juries).proceed(dispute_.trial);
         if (ended) _resolve(dispute_, pool, sequence, file, verdict);
-        else if (Codes.isReject(verdict)) pools.freezeHeld(pool, sequence, file);
+        else if (Codes.isReject(verdict)) Pools(pools).freezeHeld(pool, sequence, file);
     }
 
-    /// @inheritdoc IAppeals
+    /// @notice Ends a dispute of a file that is opened as a canary. Canaries only. `code` is the committee's outcome,
+    /// `used` the fees of jurors who had revealed, to be sent to Juries.
     function cancel(uint256 pool, uint256 sequence) external nonReentrant returns (uint256 code, uint256 used) {
         if (msg.sender != canaries) revert NotCanaries();
         Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
@@ -49,20 +87,19 @@ contract Appeals is IAppeals, SuiteContract {
         dispute_.resolved = true;
         code = dispute_.code;
         // there is one jury: nothing is done with it before the window in which a canary can be opened is over
-        used = juries.discharge(dispute_.trial);
+        used = Juries(juries).discharge(dispute_.trial);
         emit DisputeResolved(pool, sequence, code, false, 0);
         _send(dispute_.disputer, dispute_.deposit);
     }
 
-    /// @inheritdoc IAppeals
     function disputeOf(uint256 pool, uint256 sequence) external view returns (Dispute memory) {
         return _disputes[FileId.checked(pool, sequence)];
     }
 
     /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.
     function _awaitCanary(uint256 pool, uint256 sequence, FileData calldata file) private view {
-        if (pools.canaryRootOf(pool, file.step) == 0) return;
-        uint256 until = FileSlot.finalAt(pools.wordOf(pool, sequence));
+        if (Pools(pools).canaryRootOf(pool, file.step) == 0) return;
+        uint256 until = FileSlot.finalAt(Pools(pools).wordOf(pool, sequence));
         if (block.timestamp < until) revert NotYet(until);
     }
 
@@ -72,7 +109,7 @@ contract Appeals is IAppeals, SuiteContract {
         if (Codes.isVerdict(verdict)) {
             return Codes.kind(verdict) == Codes.kind(dispute_.code) ? dispute_.code : verdict;
         }
-        (, verdict) = juries.verdictOf(dispute_.trial);
+        (, verdict) = Juries(juries).verdictOf(dispute_.trial);
         return Codes.lenient(dispute_.code, verdict);
     }
 
@@ -101,21 +138,21 @@ contract Appeals is IAppeals, SuiteContract {
         bool right = overturned && !(Codes.isPaid(before) && Codes.isPaid(code));
 
         uint256 cost;
-        (money.pot, cost) = juries.judge(dispute_.trial, decided ? code : verdict);
+        (money.pot, cost) = Juries(juries).judge(dispute_.trial, decided ? code : verdict);
         if (overturned) money.penalties = _penalise(dispute_, pool, sequence, file);
         money.pot += money.penalties;
-        court.setOutcome(pool, sequence, code);
+        Court(court).setOutcome(pool, sequence, code);
         if (right) {
             uint256 fees = cost > money.pot ? cost - money.pot : 0;
-            money.reward = pools.resolve(pool, sequence, file, code, dispute_.deposit, fees);
-            money.pot += pools.payJury(pool, fees);
+            money.reward = Pools(pools).resolve(pool, sequence, file, code, dispute_.deposit, fees);
+            money.pot += Pools(pools).payJury(pool, fees);
         } else {
-            pools.resolve(pool, sequence, file, code, 0, 0);
+            Pools(pools).resolve(pool, sequence, file, code, 0, 0);
             money.pot += dispute_.deposit;
         }
-        uint256 used = juries.pay(dispute_.trial, money.pot);
+        uint256 used = Juries(juries).pay(dispute_.trial, money.pot);
         money.pot -= used;
-        _send(address(juries), used);
+        _send(juries, used);
         if (right) {
             uint256 share = money.penalties * rewardBps / 10_000;
             share = Math.min(Math.min(share, money.pot), dispute_.deposit - money.reward);
@@ -127,7 +164,7 @@ contract Appeals is IAppeals, SuiteContract {
         } else if (Codes.kind(code) == Codes.KIND_ACCEPT) {
             uint256 compensation = Math.min(delayCompensation, money.pot);
             money.pot -= compensation;
-            _send(stakes.operatorOf(file.node), compensation);
+            _send(Stakes(stakes).operatorOf(file.node), compensation);
         }
         emit DisputeResolved(pool, sequence, code, overturned, money.reward);
         _send(dispute_.disputer, money.back + money.reward);
@@ -142,18 +179,18 @@ contract Appeals is IAppeals, SuiteContract {
         returns (uint256 sum)
     {
         if (!Codes.isVerdict(dispute_.code)) return 0;
-        (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
+        (, uint256[] memory members, uint256[] memory votes,,) = Court(court).decisionOf(pool, sequence);
         uint256 kind = Codes.kind(dispute_.code);
         uint256 liars;
         for (uint256 i = 0; i < votes.length; ++i) {
             if (Codes.kind(votes[i]) == kind) ++liars;
         }
         if (liars == 0) return 0;
-        uint256 amount = Math.ceilDiv(uint256(file.units) * court.termsOf(pool).rate, liars);
+        uint256 amount = Math.ceilDiv(uint256(file.units) * Court(court).termsOf(pool).rate, liars);
         amount = Math.max(amount, overturnPenalty);
         for (uint256 i = 0; i < members.length; ++i) {
             if (Codes.kind(votes[i]) != kind) continue;
-            uint256 taken = seats.penalise(members[i], amount, address(this));
+            uint256 taken = Seats(seats).penalise(members[i], amount, address(this));
             sum += taken;
             emit MemberPenalised(pool, sequence, members[i], taken);
         }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Appeals} from "./Appeals.sol";
+import {Court} from "./Court.sol";
+import {Juries} from "./Juries.sol";
+import {Pools} from "./Pools.sol";
+import {Seats} from "./Seats.sol";
 import {SuiteContract} from "./SuiteContract.sol";
-import {ICanaries} from "./interfaces/ICanaries.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
@@ -13,10 +17,71 @@ import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
 /// @title Canaries
-contract Canaries is ICanaries, SuiteContract {
+/// @notice Files that a pool owner plants to fail, so that validators who do not look lose money. The owner commits to
+/// them with each step, before its seed is known, and opens them after the votes. A file can be opened only with its
+/// node's consent, so nobody else's work can be called a canary. Every opening that accuses seats goes to a jury
+/// without the owner's seats. A false one costs the owner the bonds that it put at stake.
+contract Canaries is SuiteContract {
     using FileSlot for uint256;
 
-    /// @inheritdoc ICanaries
+    struct Planted {
+        /// Secret until the opening, so that nobody can guess a step's leaves.
+        bytes32 salt;
+        /// Exactly DEPTH hashes: inclusion in the step's canary root of
+        /// keccak256(keccak256(abi.encode(salt, pool, step, node, counter))), pairs sorted.
+        bytes32[] proof;
+        /// The decoy node's EIP-712 signature of DecoyConsent(bytes32 leaf), domain {name "muster-canaries", version
+        /// "1", chainId, Canaries}. The leaf names pool, step, node and counter, so it is valid for one file.
+        bytes consent;
+    }
+
+    struct Rollout {
+        /// Row number of a rollout in the audit sample that fails by at least twice the reject threshold.
+        uint256 row;
+        /// keccak256 of the row's bytes; its leaf is the keccak256 of that.
+        bytes32 rowHash;
+        /// Inclusion of the leaf in the file's root, pairs sorted.
+        bytes32[] proof;
+    }
+
+    struct Canary {
+        address owner;
+        uint256 deposit;
+        /// The committee's outcome before the opening.
+        uint256 code;
+        /// Reject reason that the owner claims.
+        uint256 reason;
+        uint256[] accused;
+        /// The first jury, or 0 when nobody is accused.
+        uint256 trial;
+        bool concluded;
+    }
+
+    /// @notice Jury `trial` judges the opening; 0 when nobody is accused.
+    event CanaryOpened(
+        uint256 indexed pool,
+        uint256 indexed sequence,
+        uint256 row,
+        uint256 reason,
+        uint256[] accused,
+        uint256 deposit,
+        uint256 trial
+    );
+    event CanaryConcluded(uint256 indexed pool, uint256 indexed sequence, bool upheld, uint256 code);
+    event SeatSlashed(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
+
+    error NotThisFile();
+    error WindowOver(uint256 time);
+    error NotPoolOwner();
+    error NotPlanted();
+    error NoConsent();
+    error NotInFile();
+    error NotInSample();
+    error BadReason();
+    error NotOpened();
+    error AlreadyConcluded();
+
+    /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.
     uint256 public constant DEPTH = 4;
     bytes32 private constant ROWS_TAG = keccak256("muster/audit/1");
     bytes32 private constant ONE_ROW_TAG = keccak256("muster/audit-one/1");
@@ -31,7 +96,10 @@ contract Canaries is ICanaries, SuiteContract {
 
     constructor(Suite memory suite) SuiteContract(suite, suite.canaries) {}
 
-    /// @inheritdoc ICanaries
+    /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only. Takes a
+    /// deposit of the bonds at stake, a jury's fees, and the fees of jurors whose dispute it cancels. The file pays no
+    /// units, and its decoy node is unfrozen at the end.
+    /// @param reason The reject code that an honest check gives.
     function open(
         uint256 pool,
         uint256 sequence,
@@ -40,9 +108,9 @@ contract Canaries is ICanaries, SuiteContract {
         Rollout calldata rollout,
         uint256 reason
     ) external nonReentrant {
-        if (pools.ownerOf(pool) != msg.sender) revert NotPoolOwner();
+        if (Pools(pools).ownerOf(pool) != msg.sender) revert NotPoolOwner();
         if (!Codes.isReject(reason)) revert BadReason();
-        PoolTerms memory terms = court.termsOf(pool);
+        PoolTerms memory terms = Court(court).termsOf(pool);
         _checkPlanted(pool, file, planted);
         _checkRollout(pool, sequence, file, rollout, terms.auditRate);
 
@@ -55,10 +123,11 @@ contract Canaries is ICanaries, SuiteContract {
         canary.deposit = canary.accused.length * canarySlash + uint256(terms.jury) * terms.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, canary.accused, canary.deposit, canary.trial);
         _receive(canary.deposit + fees);
-        _send(address(juries), fees);
+        _send(juries, fees);
     }
 
-    /// @inheritdoc ICanaries
+    /// @notice Takes the canary's case on (`Juries.proceed`), and ends it after that, or at once without a jury. Anyone
+    /// may call.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         Canary storage canary = _canaries[FileId.checked(pool, sequence)];
         if (canary.owner == address(0)) revert NotOpened();
@@ -67,19 +136,20 @@ contract Canaries is ICanaries, SuiteContract {
         if (!ended) return;
         canary.concluded = true;
         uint256 code = _outcome(canary, verdict);
-        court.setOutcome(pool, sequence, code);
+        Court(court).setOutcome(pool, sequence, code);
         emit CanaryConcluded(pool, sequence, code == Codes.CANARY, code);
-        pools.resolve(pool, sequence, file, code, 0, 0);
+        Pools(pools).resolve(pool, sequence, file, code, 0, 0);
         pot += _slash(canary, pool, sequence, code == Codes.CANARY);
         _settleDeposit(canary, verdict, pot);
     }
 
-    /// @inheritdoc ICanaries
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory) {
         return _canaries[FileId.checked(pool, sequence)];
     }
 
-    /// @inheritdoc ICanaries
+    /// @notice Whether row `row` is in a file's audit sample (docs/reference/protocol.md, section 3): when the last sixteen
+    /// bits of H("muster/audit/1", lane seed, sequence, row) are below the rate; and row H("muster/audit-one/1", lane seed,
+    /// sequence) mod rows always. A constant cost, whatever the file's size.
     function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 rate, uint256 row)
         public
         pure
@@ -91,13 +161,13 @@ contract Canaries is ICanaries, SuiteContract {
         return uint16(uint256(keccak256(abi.encode(ROWS_TAG, seed, sequence, row)))) < rate;
     }
 
-    /// @inheritdoc ICanaries
+    /// @notice The digest that a decoy node signs so that the pool's owner may open its file.
     function consentDigest(bytes32 leaf) public view returns (bytes32) {
         bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, leaf));
         return TypedData.digest(keccak256("muster-canaries"), address(this), hash);
     }
 
-    /// @inheritdoc ICanaries
+    /// @notice The leaf of a planted file.
     function leafOf(bytes32 salt, uint256 pool, uint256 step, address node, uint256 counter)
         public
         pure
@@ -108,7 +178,7 @@ contract Canaries is ICanaries, SuiteContract {
 
     function _checkPlanted(uint256 pool, FileData calldata file, Planted calldata planted) private view {
         bytes32 leaf = leafOf(planted.salt, pool, file.step, file.node, file.counter);
-        bytes32 root = pools.canaryRootOf(pool, file.step);
+        bytes32 root = Pools(pools).canaryRootOf(pool, file.step);
         if (planted.proof.length != DEPTH || !MerkleProof.verifyCalldata(planted.proof, root, leaf)) {
             revert NotPlanted();
         }
@@ -126,7 +196,7 @@ contract Canaries is ICanaries, SuiteContract {
     ) private view {
         bytes32 leaf = keccak256(bytes.concat(rollout.rowHash));
         if (!MerkleProof.verifyCalldata(rollout.proof, file.root, leaf)) revert NotInFile();
-        (,,, bytes32 seed,) = court.decisionOf(pool, sequence);
+        (,,, bytes32 seed,) = Court(court).decisionOf(pool, sequence);
         if (!inSample(seed, sequence, file.rows, rate, rollout.row)) revert NotInSample();
     }
 
@@ -135,34 +205,34 @@ contract Canaries is ICanaries, SuiteContract {
         private
         returns (uint256 code, uint256 fees)
     {
-        uint256 slot = pools.wordOf(pool, sequence);
+        uint256 slot = Pools(pools).wordOf(pool, sequence);
         if (slot.phase() == FileSlot.DISPUTED) {
             bytes32 inner = FileDigest.inner(pool, sequence, file);
             if (FileDigest.digest(inner, file.node) != slot.digest()) revert NotThisFile();
             if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
-            return appeals.cancel(pool, sequence);
+            return Appeals(appeals).cancel(pool, sequence);
         }
-        code = pools.hold(pool, sequence, file); // reverts unless settled and within the window
-        court.setOutcome(pool, sequence, Codes.DISPUTED);
+        code = Pools(pools).hold(pool, sequence, file); // reverts unless settled and within the window
+        Court(court).setOutcome(pool, sequence, Codes.DISPUTED);
     }
 
     /// @dev Members whose vote accepted, be it the committee's outcome or not: laziness must not hide behind others. A
     /// jury judges the opening if there are any.
     function _accuse(Canary storage canary, uint256 pool, uint256 sequence) private {
-        (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
+        (, uint256[] memory members, uint256[] memory votes,,) = Court(court).decisionOf(pool, sequence);
         for (uint256 i = 0; i < members.length; ++i) {
             if (Codes.kind(votes[i]) != Codes.KIND_ACCEPT) continue;
             canary.accused.push(members[i]);
-            seats.freeze(members[i]);
+            Seats(seats).freeze(members[i]);
         }
-        if (canary.accused.length != 0) canary.trial = juries.summon(pool, sequence, 1, members, canary.owner);
+        if (canary.accused.length != 0) canary.trial = Juries(juries).summon(pool, sequence, 1, members, canary.owner);
     }
 
     /// @dev What the juries say, and what those pay that were overturned; CANARY when there is nothing to judge.
     function _judge(uint256 trial) private returns (uint256 verdict, uint256 pot, bool ended) {
         if (trial == 0) return (Codes.CANARY, 0, true);
-        (verdict, ended) = juries.proceed(trial);
-        if (ended) (pot,) = juries.judge(trial, verdict);
+        (verdict, ended) = Juries(juries).proceed(trial);
+        if (ended) (pot,) = Juries(juries).judge(trial, verdict);
     }
 
     /// @dev A jury that finds the file good restores it; one that cannot tell leaves the committee's outcome.
@@ -180,10 +250,10 @@ contract Canaries is ICanaries, SuiteContract {
         mapping(uint256 => bool) storage slashed = _slashed[FileId.checked(pool, sequence >> 4)];
         for (uint256 i = 0; i < canary.accused.length; ++i) {
             uint256 seat = canary.accused[i];
-            seats.release(seat);
+            Seats(seats).release(seat);
             if (!upheld || slashed[seat]) continue;
             slashed[seat] = true;
-            uint256 amount = seats.penalise(seat, canarySlash, address(this));
+            uint256 amount = Seats(seats).penalise(seat, canarySlash, address(this));
             taken += amount;
             emit SeatSlashed(pool, sequence, seat, amount);
         }
@@ -192,8 +262,8 @@ contract Canaries is ICanaries, SuiteContract {
     /// @dev The slashed, and jurors that were overturned, pay the juries, else the owner does. A false canary loses all
     /// of its deposit.
     function _settleDeposit(Canary storage canary, uint256 verdict, uint256 pot) private {
-        uint256 used = canary.trial == 0 ? 0 : juries.pay(canary.trial, pot + canary.deposit);
-        _send(address(juries), used);
+        uint256 used = canary.trial == 0 ? 0 : Juries(juries).pay(canary.trial, pot + canary.deposit);
+        _send(juries, used);
         uint256 fromPot = used < pot ? used : pot;
         _send(SINK, pot - fromPot);
         bool wrong = Codes.kind(verdict) == Codes.KIND_ACCEPT;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Params} from "./Params.sol";
+import {Pools} from "./Pools.sol";
+import {Seats} from "./Seats.sol";
 import {SuiteContract} from "./SuiteContract.sol";
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IParams} from "./interfaces/IParams.sol";
-import {IPools} from "./interfaces/IPools.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {LaneSlot} from "./libraries/LaneSlot.sol";
@@ -16,9 +16,93 @@ import {Voting} from "./libraries/Voting.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
 /// @title Court
-/// @notice Committees over lanes: their terms, the draw, hidden votes, outcomes and fees.
-contract Court is ICourt, SuiteContract {
+/// @notice Committees over lanes: draw, hidden votes, outcome. The block after a lane's submission seeds its draw: the
+/// bytes of its files are in the pool's storage before anybody knows who judges them. A fresh committee (round 1) judges
+/// what round 0 left undecided because it disagreed, kept silent or was never drawn; its outcome judges the votes of
+/// both. What round 1 leaves undecided is void. A drawn seat that does not reveal loses `withheldPenalty` per file at
+/// settlement, up to what Seats allows in an epoch.
+///
+/// A round: seed block mined → draw (with the first commit, or later by anyone) → commit → reveal (once all have
+/// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
+contract Court is SuiteContract {
     using LaneSlot for uint256;
+
+    struct Round {
+        /// Until the draw the block whose hash seeds it, then the time of the draw, and of settlement afterwards.
+        uint256 time;
+        /// Seed of the draw and of the audit sample: eight random bytes, left-padded; zero before the draw.
+        bytes32 seed;
+        /// Drawn seats.
+        uint256[] seats;
+        /// Bit j: seat j has committed, revealed.
+        uint256 committed;
+        uint256 revealed;
+        /// Its members are paid.
+        bool closed;
+        bool settled;
+        /// Sixteen 4-bit codes: UNDECIDED for a place that this round judges, then its outcome; NONE without a
+        /// file.
+        uint256 codes;
+    }
+
+    /// @notice What opens a member's vote: see `reveal`.
+    struct Opening {
+        uint256 member;
+        uint256 codes;
+        bytes32 verdictHash;
+        bytes32 salt;
+    }
+
+    /// @notice The pool's owner named a service key. The previous one counts until `previousUntil`.
+    event ServiceSet(uint256 indexed pool, address service, uint256 previousUntil);
+    /// @notice The URL of the pool's service.
+    event ServiceAnnounced(uint256 indexed pool, string url);
+    /// @notice Another place to fetch a file from. Anyone can emit it; readers decide whom to believe.
+    event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
+    /// @notice A lane of so many files, from place 0 on. The hash of `seedBlock` will draw its committee.
+    event LaneSubmitted(uint256 indexed pool, uint256 indexed lane, uint256 files, uint256 seedBlock);
+    /// @notice which = pool << 64 | lane << 32 | round << 8; drawn: seed 64 | up to five seats of 16, lowest first.
+    event CommitteeDrawn(uint256 which, uint256 seedBlock, uint256 drawn);
+    /// @notice ballot = pool << 64 | lane << 32 | seat << 16 | round << 8 | member.
+    event VoteCommitted(uint256 ballot, bytes32 commitment);
+    /// @notice `codes` are sixteen 4-bit codes, `verdictHash` the keccak256 of the voter's verdict document. A member
+    /// that had not committed did so by this (`vote`).
+    event VoteRevealed(uint256 ballot, uint256 codes, bytes32 verdictHash);
+    event LaneSettled(uint256 which, uint256 codes);
+    /// @notice Round 1 will be seeded by the hash of `seedBlock`.
+    event LaneRedrawn(uint256 indexed pool, uint256 indexed lane, uint256 seedBlock);
+    event OutcomeSet(uint256 indexed pool, uint256 indexed lane, uint256 place, uint256 round, uint256 code);
+    event MemberClosed(
+        uint256 indexed pool,
+        uint256 indexed lane,
+        uint256 indexed seat,
+        uint256 round,
+        uint256 paid,
+        uint256 burnt,
+        uint256 penalty
+    );
+    /// @notice A drawn seat that did not reveal lost `penalty` at settlement.
+    event MemberAbsent(
+        uint256 indexed pool, uint256 indexed lane, uint256 indexed seat, uint256 round, uint256 penalty
+    );
+
+    error NotPools();
+    /// @notice A lane of the largest files would earn more than the bonds of a committee's majority.
+    error PayAboveBonds(uint256 pay, uint256 bonds);
+    error NotAppeals();
+    /// @notice No such lane or round.
+    error NoSuchLane();
+    /// @notice Not signed for this node and file by a valid key of this pool's service, or from the future.
+    error BadReceipt();
+    /// @notice The key before the present one is still valid.
+    error TooSoon(uint256 time);
+    /// @notice Before this block only a drawn member's commit draws.
+    error DrawNotOpen(uint256 firstBlock);
+    error DrawOver(uint256 lastBlock);
+    error NotSettleable(uint256 time);
+    error AlreadySettled();
+    error NotSettled();
+    error NotFinal(uint256 time);
 
     bytes32 public constant SEED_TAG = keccak256("muster/lane-seed/1");
     bytes32 public constant RECEIPT_TYPEHASH =
@@ -35,52 +119,54 @@ contract Court is ICourt, SuiteContract {
     uint256 public immutable epochBlocks;
 
     mapping(uint256 pool => PoolTerms) private _terms;
-    /// @inheritdoc ICourt
+    /// @notice The service key, and the one before it, which is valid until `previousUntil`.
     mapping(uint256 pool => Service) public serviceOf;
     /// By pool << 32 | lane << 1 | round.
     mapping(uint256 key => uint256 slot) private _lanes;
-    /// @inheritdoc ICourt
+    /// @notice Of ballot pool << 35 | lane << 4 | round << 3 | member: its commitment; once revealed
+    /// its codes in the low 64 bits, with bit 64 while its seat is frozen.
     mapping(uint256 ballot => bytes32) public ballotOf;
 
     constructor(Suite memory suite) SuiteContract(suite, suite.court) {
-        epochBlocks = seats.epochBlocks();
+        epochBlocks = Seats(seats).epochBlocks();
     }
 
     // ---- A pool's terms
 
-    /// @inheritdoc ICourt
+    /// @notice Checks and stores the terms of a new pool; returns its unbonding seconds. Pools only.
     function registerPool(uint256 pool, PoolTerms calldata terms) external returns (uint256 unbonding) {
-        if (msg.sender != address(pools)) revert NotPools();
+        if (msg.sender != pools) revert NotPools();
         unbonding = params.checkTerms(terms);
         // the same seats may judge all of a lane's files wrongly
         uint256 pay = 16 * uint256(terms.maxUnits) * terms.rate;
-        uint256 bonds = (terms.committee / 2 + 1) * seats.minBond();
+        uint256 bonds = (terms.committee / 2 + 1) * Seats(seats).minBond();
         if (pay > bonds) revert PayAboveBonds(pay, bonds);
         // a draw never needs seats or block hashes that are no longer known
-        if (terms.drawBlocks > Epochs.REACH * epochBlocks) revert IParams.BadTerms("drawBlocks");
+        if (terms.drawBlocks > Epochs.REACH * epochBlocks) revert Params.BadTerms("drawBlocks");
         _terms[pool] = terms;
         if (terms.group == 0) _terms[pool].group = uint32(pool);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Whether the pool's group has enough seats in this epoch for two committees and both juries without
+    /// overlap, and for two first juries.
     function staffed(uint256 pool) external view returns (bool) {
         PoolTerms storage terms = _terms[pool];
         uint256 needed = 2 * uint256(terms.committee) + terms.jury + terms.appealJury;
         uint256 juries = 2 * uint256(terms.jury); // of a node challenge, where the pool has one size
         if (needed < juries) needed = juries;
-        return seats.countAt(terms.group, seats.currentEpoch()) >= needed;
+        return Seats(seats).countAt(terms.group, Seats(seats).currentEpoch()) >= needed;
     }
 
-    /// @inheritdoc ICourt
     function termsOf(uint256 pool) external view returns (PoolTerms memory) {
         return _terms[pool];
     }
 
     // ---- The pool's service: what it relays or gave a receipt for is in the pool's storage
 
-    /// @inheritdoc ICourt
+    /// @notice Sets the key that relays submissions and signs receipts. Pool owner only. The previous key stays valid as
+    /// long as a receipt that it signed before allows a submission. No other rotation is possible meanwhile.
     function setService(uint256 pool, address service) external {
-        if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
+        if (Pools(pools).ownerOf(pool) != msg.sender) revert Pools.NotOwner();
         Service storage keys = serviceOf[pool];
         if (block.timestamp < keys.previousUntil) revert TooSoon(keys.previousUntil);
         // one second more than the oldest receipt that it signed
@@ -89,18 +175,18 @@ contract Court is ICourt, SuiteContract {
         emit ServiceSet(pool, service, until);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Announces the URL of the pool's service. Pool owner only. Emits an event and stores nothing.
     function announceService(uint256 pool, string calldata url) external {
-        if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
+        if (Pools(pools).ownerOf(pool) != msg.sender) revert Pools.NotOwner();
         emit ServiceAnnounced(pool, url);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Announces where else a file can be fetched. Emits an event and stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external {
         emit MirrorAnnounced(pool, sequence, msg.sender, uri);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Reverts unless a valid key of the pool's service signed the receipt for this node and file.
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view {
         bytes32 digest = receiptDigest(pool, node, fileHash, receipt.size, receipt.time);
         // never ERC-1271: what a contract acknowledged it can deny, when the work is there
@@ -108,45 +194,46 @@ contract Court is ICourt, SuiteContract {
         if (!isService(pool, signer) || receipt.time > block.timestamp) revert BadReceipt();
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Whether this is the service key, or the one before it while that is valid.
     function isService(uint256 pool, address who) public view returns (bool) {
         Service storage keys = serviceOf[pool];
         if (who == address(0)) return false;
         return who == keys.current || (who == keys.previous && block.timestamp < keys.previousUntil);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice The digest that the service signs (see `Receipt`). ERC-1271 signatures do not count.
     function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time)
         public
         view
         returns (bytes32)
     {
         bytes32 hash = keccak256(abi.encode(RECEIPT_TYPEHASH, pool, node, fileHash, size, time));
-        return TypedData.digest(keccak256("muster-receipts"), address(pools), hash);
+        return TypedData.digest(keccak256("muster-receipts"), pools, hash);
     }
 
     // ---- Draw
 
-    /// @inheritdoc ICourt
+    /// @notice A lane of one to sixteen files. Pools only.
     function openLane(uint256 pool, uint256 lane, uint256 files) external {
-        if (msg.sender != address(pools)) revert NotPools();
+        if (msg.sender != pools) revert NotPools();
         uint256 seedBlock = block.number + 1; // nobody knows its hash yet
         uint256 codes = Codes.spread((1 << files) - 1, Codes.UNDECIDED);
         _lanes[_key(pool, lane, 0)] = uint256(0).withTime(seedBlock).withCodes(codes);
         emit LaneSubmitted(pool, lane, files, seedBlock);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Draws the committee of a round and starts its clock. The first commit draws once the seed block is mined;
+    /// anyone may call once half of `drawBlocks` has passed after it.
     function draw(uint256 pool, uint256 lane, uint256 round) external {
         uint256 word = _lanes[_key(pool, lane, round)];
         if (word.settled()) revert AlreadySettled();
-        if (word.seed() != 0) revert AlreadyDrawn();
+        if (word.seed() != 0) revert Voting.AlreadyDrawn();
         uint256 last = word.time() + _terms[pool].drawBlocks / 2;
         if (word != 0 && block.number <= last) revert DrawNotOpen(last + 1);
         _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice The committee of a round, known as soon as the seed block is mined, drawn or not.
     function committeeOf(uint256 pool, uint256 lane, uint256 round)
         external
         view
@@ -162,11 +249,10 @@ contract Court is ICourt, SuiteContract {
         }
         voters = new address[](members.length);
         for (uint256 i = 0; i < members.length; ++i) {
-            voters[i] = seats.voterOf(members[i]);
+            voters[i] = Seats(seats).voterOf(members[i]);
         }
     }
 
-    /// @inheritdoc ICourt
     function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory round_) {
         uint256 word = _lanes[_key(pool, lane, round)];
         round_.seed = bytes32(word.seed());
@@ -197,10 +283,10 @@ contract Court is ICourt, SuiteContract {
         PoolTerms storage terms = _terms[pool];
         if (word == 0) revert NoSuchLane();
         uint256 seedBlock = word.time();
-        if (block.number <= seedBlock) revert SeedNotMined(seedBlock);
+        if (block.number <= seedBlock) revert Voting.SeedNotMined(seedBlock);
         if (block.number > seedBlock + terms.drawBlocks) revert DrawOver(seedBlock + terms.drawBlocks);
         bytes32 hash = Epochs.hashOf(seedBlock);
-        if (hash == 0) revert SeedNotMined(seedBlock);
+        if (hash == 0) revert Voting.SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, pool, lane, round));
         uint64 short = uint64(uint256(hash));
         seed = bytes32(uint256(short == 0 ? 1 : short)); // zero stands for not drawn
@@ -210,12 +296,12 @@ contract Court is ICourt, SuiteContract {
             if (first.seed() != 0) (seed, excluded) = (bytes32(first.seed()), _members(first, terms.committee));
         }
         uint256 epoch = seedBlock / epochBlocks;
-        members = seats.draw(hash, epoch, terms.group, terms.committee, excluded, address(0));
+        members = Seats(seats).draw(hash, epoch, terms.group, terms.committee, excluded, address(0));
         // When too few seats are left for a fresh committee, the first one's members may serve again.
         if (members.length < terms.committee && round == 1) {
-            members = seats.draw(hash, epoch, terms.group, terms.committee, new uint256[](0), address(0));
+            members = Seats(seats).draw(hash, epoch, terms.group, terms.committee, new uint256[](0), address(0));
         }
-        if (members.length < terms.committee) revert TooFewSeats(members.length);
+        if (members.length < terms.committee) revert Voting.TooFewSeats(members.length);
     }
 
     function _members(uint256 word, uint256 size) private pure returns (uint256[] memory members) {
@@ -227,17 +313,18 @@ contract Court is ICourt, SuiteContract {
 
     // ---- Votes
 
-    /// @inheritdoc ICourt
+    /// @notice A member's hidden vote for the whole lane; `member` is its index in the committee.
+    /// @param commitment `ballotHash(pool, lane, round, voter, codes, verdictHash, salt)`.
     function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external {
         (uint256 word,) = _committing(pool, lane, round, member);
-        if (commitment == 0) revert EmptyCommitment();
+        if (commitment == 0) revert Voting.EmptyCommitment();
         uint256 key = _key(pool, lane, round);
         _lanes[key] = word;
         ballotOf[(key << 3) | member] = commitment;
         emit VoteCommitted(_ballotId(word, pool, lane, round, member), commitment);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Opens a member's vote, from the account that committed it.
     function reveal(
         uint256 pool,
         uint256 lane,
@@ -250,30 +337,31 @@ contract Court is ICourt, SuiteContract {
         uint256 key = _key(pool, lane, round);
         uint256 word = _lanes[key];
         if (word.settled()) revert AlreadySettled();
-        if (word.seed() == 0) revert NotDrawn();
+        if (word.seed() == 0) revert Voting.NotDrawn();
         Voting.checkReveal(_body(word, _terms[pool]), member);
         bytes32 hash = ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt);
-        if (codes > type(uint64).max || ballotOf[(key << 3) | member] != hash) revert WrongReveal();
+        if (codes > type(uint64).max || ballotOf[(key << 3) | member] != hash) revert Voting.WrongReveal();
         ballotOf[(key << 3) | member] = bytes32(codes);
         _lanes[key] = word.withRevealed(member);
         emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Commits and reveals at once, for the last member to commit. Nobody can have revealed before, so there is
+    /// nothing to copy.
     function vote(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash)
         external
     {
         (uint256 word, Voting.Body memory body) = _committing(pool, lane, round, member);
         body.committed = word.committed();
         Voting.checkReveal(body, member);
-        if (codes > type(uint64).max) revert WrongReveal();
+        if (codes > type(uint64).max) revert Voting.WrongReveal();
         uint256 key = _key(pool, lane, round);
         _lanes[key] = word.withRevealed(member);
         ballotOf[(key << 3) | member] = bytes32(codes);
         emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice keccak256(abi.encode(chainid, this, pool, lane, round, voter, codes, verdictHash, salt)).
     function ballotHash(
         uint256 pool,
         uint256 lane,
@@ -294,9 +382,9 @@ contract Court is ICourt, SuiteContract {
         word = _lanes[_key(pool, lane, round)];
         if (word.settled()) revert AlreadySettled();
         if (word.seed() == 0) word = _draw(word, pool, lane, round);
-        if (member >= LaneSlot.MOST) revert NotVoter();
+        if (member >= LaneSlot.MOST) revert Voting.NotVoter();
         uint256 seat = word.member(member);
-        if (seat == 0 || seats.voterOf(seat) != msg.sender) revert NotVoter();
+        if (seat == 0 || Seats(seats).voterOf(seat) != msg.sender) revert Voting.NotVoter();
         body = _body(word, _terms[pool]);
         Voting.checkCommit(body, member);
         word = word.withCommitted(member);
@@ -318,7 +406,8 @@ contract Court is ICourt, SuiteContract {
 
     // ---- Settlement
 
-    /// @inheritdoc ICourt
+    /// @notice Counts the votes and writes the outcomes. Anyone may call after the last reveal or the reveal window.
+    /// @param files All files of the lane, in order of their places.
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) public {
         uint256 key = _key(pool, lane, round);
         uint256 word = _lanes[key];
@@ -334,10 +423,10 @@ contract Court is ICourt, SuiteContract {
         if (word.seed() != 0) _blame(word, pool, lane, round, votes, codes);
         uint256 drawn = word.seed() == 0 ? 0 : 1;
         if (round == 1 && _lanes[key ^ 1].seed() != 0) ++drawn;
-        pools.settleLane(pool, lane, codes, drawn, terms.challengeWindow, files);
+        Pools(pools).settleLane(pool, lane, codes, drawn, terms.challengeWindow, files);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Reveals and settles at once, for the last member to reveal.
     function revealAndSettle(
         uint256 pool,
         uint256 lane,
@@ -349,13 +438,15 @@ contract Court is ICourt, SuiteContract {
         settle(pool, lane, round, files);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Pays a committee its fees and takes its penalties. Anyone may call once the outcomes that judge it are
+    /// final: its own, and round 1's where it is round 0 and left files undecided. The caller gets a share of the
+    /// penalties. Members that may owe one are frozen in Seats until then.
     function closeCommittee(uint256 pool, uint256 lane, uint256 round) external {
         uint256 key = _key(pool, lane, round);
         uint256 word = _lanes[key];
         if (!word.settled()) revert NotSettled();
-        if (word.seed() == 0) revert NotDrawn();
-        if (word.closed()) revert AlreadyClosed();
+        if (word.seed() == 0) revert Voting.NotDrawn();
+        if (word.closed()) revert Voting.AlreadyClosed();
         PoolTerms storage terms = _terms[pool];
         (uint256 codes, uint256 until) = _final(word, key, terms.challengeWindow);
         if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotFinal(until);
@@ -366,20 +457,21 @@ contract Court is ICourt, SuiteContract {
             delete ballotOf[(key << 3) | i];
             if (word.revealed() & (1 << i) == 0) ballot = 0;
             uint256 seat = word.member(i);
-            if (ballot & FROZEN != 0) seats.release(seat);
+            if (ballot & FROZEN != 0) Seats(seats).release(seat);
             (uint256 paid, uint256 burnt, uint256 penalty) =
                 Reckoning.closed(uint64(ballot), codes, terms.fee, minorityPenalty, withheldPenalty);
             // who did not reveal has paid at settlement
             if (word.revealed() & (1 << i) == 0) penalty = 0;
-            if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
+            if (penalty != 0) penalty = Seats(seats).collect(seat, penalty, msg.sender);
             emit MemberClosed(pool, lane, seat, round, paid, burnt, penalty);
-            if (paid + burnt != 0) pools.payFees(pool, seats.ownerOf(seat), paid, burnt);
+            if (paid + burnt != 0) Pools(pools).payFees(pool, Seats(seats).ownerOf(seat), paid, burnt);
         }
     }
 
-    /// @inheritdoc ICourt
+    /// @notice Sets the outcome of one file in the round that decided it. Appeals and Canaries only. A file that goes
+    /// before a jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external {
-        if (msg.sender != address(appeals) && msg.sender != canaries) revert NotAppeals();
+        if (msg.sender != appeals && msg.sender != canaries) revert NotAppeals();
         (uint256 round, uint256 word) = _decided(pool, sequence);
         uint256 key = _key(pool, sequence >> 4, round);
         _lanes[key] = word.withCodes(Codes.set(word.codes(), sequence & 15, code));
@@ -391,7 +483,8 @@ contract Court is ICourt, SuiteContract {
         emit OutcomeSet(pool, sequence >> 4, sequence & 15, round, code);
     }
 
-    /// @inheritdoc ICourt
+    /// @notice The round that decided a file, its seed, and the seats and votes that its outcome judges: those of that
+    /// round, after those of a first one that left the file undecided. Reverts while the file is undecided.
     function decisionOf(uint256 pool, uint256 sequence)
         external
         view
@@ -448,7 +541,7 @@ contract Court is ICourt, SuiteContract {
         for (uint256 i = 0; i < votes.length; ++i) {
             if (word.revealed() & (1 << i) == 0) {
                 uint256 penalty = withheldPenalty * Reckoning.count(codes);
-                uint256 taken = seats.fine(word.member(i), penalty, msg.sender);
+                uint256 taken = Seats(seats).fine(word.member(i), penalty, msg.sender);
                 emit MemberAbsent(pool, lane, word.member(i), round, taken);
             } else if (undecided || Reckoning.owes(votes[i], codes)) {
                 _freeze(word, key, i);
@@ -474,7 +567,7 @@ contract Court is ICourt, SuiteContract {
         uint256 ballot = uint256(ballotOf[(key << 3) | member]);
         if (word.revealed() & (1 << member) == 0 || ballot & FROZEN != 0) return;
         ballotOf[(key << 3) | member] = bytes32(ballot | FROZEN);
-        seats.freeze(word.member(member));
+        Seats(seats).freeze(word.member(member));
     }
 
     /// @dev Vote words by member, 0 where none was revealed.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Court} from "./Court.sol";
+import {Seats} from "./Seats.sol";
 import {SuiteContract} from "./SuiteContract.sol";
-import {IJuries} from "./interfaces/IJuries.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Tally} from "./libraries/Tally.sol";
@@ -11,16 +12,112 @@ import {Voting} from "./libraries/Voting.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Juries
-/// @notice Juries that judge single cases for a bench: summoning, the draw, hidden votes, replacement and pay.
-contract Juries is IJuries, SuiteContract {
+/// @notice Juries of up to fifteen seats. A jury judges one file, for a dispute or a canary, or the named files of one
+/// node, for a node challenge. Its votes are hidden like a committee's, with one code instead of sixteen. It has
+/// exactly the size that it was summoned with, and a verdict (accept, reject or malformed) needs a majority of that
+/// size. It is drawn from one seed, by the end of the third epoch after the seed's own, or it lapses. Jurors are frozen
+/// in Seats until closed.
+///
+/// A case has at most two juries. The first has the pool's `jury` seats. If it finds no verdict, a second one of
+/// `appealJury` seats judges. If it does, anybody may appeal to the second one within `appealWindow`, whose verdict
+/// then is the case's. A pool without `appealJury` has a second jury of the first one's size, to which only node
+/// challenges can be appealed.
+///
+/// The case's verdict judges the jurors of both juries. Who voted its kind is paid the fee. Who contradicts it pays
+/// `minorityPenalty`, and `overturnPenalty` besides in a first jury whose verdict it overturned. Who voted
+/// `unavailable` pays one fee. In a case without a verdict nobody pays but who kept silent: who judged is paid the fee,
+/// and who could not get the bytes a quarter of that for one file.
+contract Juries is SuiteContract {
+    struct Trial {
+        /// Appeals, Canaries or NodeChallenges.
+        address bench;
+        /// Seats wanted.
+        uint8 size;
+        /// What its jurors are judged by, once concluded: the case's verdict, or `unavailable` (most could not get the
+        /// bytes), or 0.
+        uint8 code;
+        bool concluded;
+        /// A juror's, for all files that it judges.
+        uint40 fee;
+        uint32 commitWindow;
+        // next word
+        /// Dropped: nobody is blamed.
+        bool discharged;
+        uint32 revealWindow;
+        uint32 seedBlock;
+        /// Time of the draw, 0 before.
+        uint32 time;
+        /// Bit j: juror j has committed, revealed, was paid or fined.
+        uint16 committed;
+        uint16 revealed;
+        uint16 closed;
+        uint24 pool;
+        /// The file; of a node challenge the last one that it names.
+        uint32 sequence;
+        // next word
+        address excludedOwner;
+        uint64 seed;
+        uint32 group;
+        // next word
+        /// What a juror gets that judged, and one that could not.
+        uint40 feePaid;
+        uint40 attemptPaid;
+        /// The second jury's trial, or 0.
+        uint32 next;
+        /// End of the time to appeal against this first jury's verdict; 0 before.
+        uint40 appealUntil;
+        // next word
+        /// Who appealed to the second jury, or zero.
+        address appellant;
+        uint64 deposit;
+        // next words
+        uint16[] seats;
+        uint256[] excluded;
+    }
+
+    event JurySummoned(
+        uint256 indexed trial, uint256 indexed pool, uint256 indexed sequence, uint256 size, uint256 seedBlock
+    );
+    event JuryDrawn(uint256 indexed trial, uint256 seedBlock, bytes32 seed, uint256[] seats);
+    event JurorCommitted(uint256 indexed trial, uint256 indexed seat, uint256 juror, bytes32 commitment);
+    event JurorRevealed(uint256 indexed trial, uint256 indexed seat, uint256 juror, uint256 code, bytes32 verdictHash);
+    /// @notice A first jury reached its verdict, which is the case's unless somebody appeals before `appealUntil`.
+    event VerdictReached(uint256 indexed trial, uint256 code, uint256 appealUntil);
+    /// @notice A first jury found no verdict; the second one has `next` as its trial.
+    event JuryReplaced(uint256 indexed trial, uint256 indexed next);
+    /// @notice Somebody appealed against the first jury's verdict; the second one has `next` as its trial.
+    event Appealed(uint256 indexed trial, uint256 indexed next, address indexed appellant, uint256 deposit);
+    /// @notice A juror of an overturned majority lost `amount`.
+    event JurorOverturned(uint256 indexed trial, uint256 indexed seat, uint256 amount);
+    /// @notice The case was dropped. Jurors who revealed are paid, and nobody is blamed.
+    event JuryDischarged(uint256 indexed trial);
+    event JuryConcluded(uint256 indexed trial, uint256 code);
+    /// @notice Jurors who judged get `fee` each, and those who could not get the bytes `attempt`.
+    event JurorsPaid(uint256 indexed trial, uint256 fee, uint256 attempt);
+    event JurorClosed(uint256 indexed trial, uint256 indexed seat, uint256 paid, uint256 penalty);
+
+    error NotBench();
+    error NoSuchTrial();
+    /// @notice The jury was not drawn in time, and is not drawn any more.
+    error Lapsed();
+    error BadCode();
+    error AlreadyConcluded();
+    error NotConcluded();
+    /// @notice The jury is not done.
+    error Undecided();
+    /// @notice The first jury's verdict can be appealed until `time`.
+    error NotYet(uint256 time);
+    error NoAppeal();
+    error AppealOver(uint256 time);
+    error AlreadyAppealed();
+
     bytes32 public constant SEED_TAG = keccak256("muster/jury-seed/1");
 
     uint256 public immutable epochBlocks;
 
-    /// @inheritdoc IJuries
     uint256 public trialCount;
     mapping(uint256 trial => Trial) private _trials;
-    /// @inheritdoc IJuries
+    /// @notice Of ballot trial << 4 | juror: its commitment, then its code.
     mapping(uint256 ballot => bytes32) public ballotOf;
 
     modifier onlyBench(uint256 trial) {
@@ -29,19 +126,21 @@ contract Juries is IJuries, SuiteContract {
     }
 
     constructor(Suite memory suite) SuiteContract(suite, suite.juries) {
-        epochBlocks = seats.epochBlocks();
+        epochBlocks = Seats(seats).epochBlocks();
     }
 
     // ---- A case: one jury, and a second one where the first found nothing or somebody appeals
 
-    /// @inheritdoc IJuries
+    /// @notice Summons the first jury of a case, of the pool's group and on the pool's terms, to judge `files` files.
+    /// Each further file adds a committee's `fee` to `juryFee`, and every sixteen begun add a `commitWindow` to
+    /// `juryCommitWindow`.
     function summon(uint256 pool, uint256 sequence, uint256 files, uint256[] calldata excluded, address excludedOwner)
         external
         returns (uint256 trial)
     {
-        bool bench = msg.sender == address(appeals) || msg.sender == canaries || msg.sender == nodeChallenges;
+        bool bench = msg.sender == appeals || msg.sender == canaries || msg.sender == nodeChallenges;
         if (!bench) revert NotBench();
-        PoolTerms memory terms = court.termsOf(pool);
+        PoolTerms memory terms = Court(court).termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];
         trial_.bench = msg.sender;
@@ -60,7 +159,8 @@ contract Juries is IJuries, SuiteContract {
         _call(trial, trial_);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Takes a case on: its second jury is summoned, the time to appeal begins, or it has `ended`. `code` is
+    /// the verdict so far; 0 or `unavailable` where there is none.
     function proceed(uint256 trial) external onlyBench(trial) returns (uint256 code, bool ended) {
         Trial storage first = _trials[trial];
         uint256 next = first.next;
@@ -68,7 +168,7 @@ contract Juries is IJuries, SuiteContract {
         (done, code) = verdictOf(next == 0 ? trial : next);
         if (!done) revert Undecided();
         if (next != 0) return (code, true);
-        PoolTerms memory terms = court.termsOf(first.pool);
+        PoolTerms memory terms = Court(court).termsOf(first.pool);
         if (!Codes.isVerdict(code)) {
             emit JuryReplaced(trial, _second(first, terms, terms.appealJury != 0));
             return (Codes.NONE, false);
@@ -85,7 +185,8 @@ contract Juries is IJuries, SuiteContract {
         return (code, true);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Appeals against the verdict of a case's first jury; takes `appealDepositOf(trial)` (approved before). It
+    /// goes back unless the second jury agrees with the first. If that finds no verdict, it pays the jurors who came.
     function appeal(uint256 trial) external nonReentrant returns (uint256 next) {
         Trial storage first = _trials[trial];
         if (first.appealUntil == 0 || first.concluded) revert NoAppeal();
@@ -93,12 +194,13 @@ contract Juries is IJuries, SuiteContract {
         if (first.appellant != address(0)) revert AlreadyAppealed();
         uint256 deposit = appealDepositOf(trial);
         (first.appellant, first.deposit) = (msg.sender, uint64(deposit));
-        next = _second(first, court.termsOf(first.pool), true);
+        next = _second(first, Court(court).termsOf(first.pool), true);
         emit Appealed(trial, next, msg.sender, deposit);
         _receive(deposit);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Concludes a case that has ended, with its verdict (0 or `unavailable`: none). The bench gets `pot`:
+    /// penalties of an overturned jury, and an appeal's lost deposit. `cost` are the jurors' fees that it is to pay.
     function judge(uint256 trial, uint256 code)
         external
         onlyBench(trial)
@@ -128,7 +230,8 @@ contract Juries is IJuries, SuiteContract {
         _send(first.appellant, deposit);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Sets the pay of the jurors of a concluded case, the second jury's first, out of `funds`. The bench sends
+    /// the `used` part here.
     function pay(uint256 trial, uint256 funds) external onlyBench(trial) returns (uint256 used) {
         Trial storage first = _trials[trial];
         bool paidByAppeal = first.appellant != address(0) && !Codes.isVerdict(first.code);
@@ -136,7 +239,8 @@ contract Juries is IJuries, SuiteContract {
         used += _setPay(trial, first, funds - used);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Ends a case that has one jury without a verdict. Jurors who revealed are paid; the bench sends the
+    /// `used` part here.
     function discharge(uint256 trial) external onlyBench(trial) returns (uint256 used) {
         Trial storage trial_ = _trials[trial];
         if (trial_.concluded) revert AlreadyConcluded();
@@ -146,13 +250,14 @@ contract Juries is IJuries, SuiteContract {
         emit JuryConcluded(trial, Codes.NONE);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice What a case over so many files costs whoever opens it: the first jury's fees, and the compensation of a
+    /// node that waits.
     function depositOf(uint256 pool, uint256 files) external view returns (uint256) {
-        PoolTerms memory terms = court.termsOf(pool);
+        PoolTerms memory terms = Court(court).termsOf(pool);
         return terms.jury * _fee(terms, files) + delayCompensation;
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Twice that: what an appeal in a case takes.
     function appealDepositOf(uint256 trial) public view returns (uint256) {
         return 2 * (uint256(_trials[trial].size) * _trials[trial].fee + delayCompensation);
     }
@@ -201,7 +306,7 @@ contract Juries is IJuries, SuiteContract {
         uint256 amount = _penalty(trial_, overturnPenalty);
         for (uint256 i = 0; i < trial_.seats.length; ++i) {
             if (Codes.kind(_vote(trial, trial_, i)) != Codes.kind(verdict)) continue;
-            uint256 taken = seats.penalise(trial_.seats[i], amount, msg.sender);
+            uint256 taken = Seats(seats).penalise(trial_.seats[i], amount, msg.sender);
             sum += taken;
             emit JurorOverturned(trial, trial_.seats[i], taken);
         }
@@ -220,9 +325,9 @@ contract Juries is IJuries, SuiteContract {
 
     // ---- Draw
 
-    /// @inheritdoc IJuries
+    /// @notice Draws the jury. Anyone may call once the seed block is mined; the first commit also draws.
     function draw(uint256 trial) external {
-        if (_trials[trial].time != 0) revert AlreadyDrawn();
+        if (_trials[trial].time != 0) revert Voting.AlreadyDrawn();
         _draw(trial);
     }
 
@@ -233,7 +338,7 @@ contract Juries is IJuries, SuiteContract {
         trial_.seed = uint64(uint256(seed));
         for (uint256 i = 0; i < jurors.length; ++i) {
             trial_.seats.push(uint16(jurors[i]));
-            seats.freeze(jurors[i]);
+            Seats(seats).freeze(jurors[i]);
         }
         emit JuryDrawn(trial, seedBlock, seed, jurors);
     }
@@ -244,51 +349,50 @@ contract Juries is IJuries, SuiteContract {
         seedBlock = trial_.seedBlock;
         if (Epochs.over(seedBlock, epochBlocks, block.number)) revert Lapsed();
         bytes32 hash = block.number > seedBlock ? Epochs.hashOf(seedBlock) : bytes32(0);
-        if (hash == 0) revert SeedNotMined(seedBlock);
+        if (hash == 0) revert Voting.SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, trial));
         seed = bytes32(uint256(uint64(uint256(hash))));
-        jurors =
-            seats.draw(hash, seedBlock / epochBlocks, trial_.group, trial_.size, trial_.excluded, trial_.excludedOwner);
-        if (jurors.length < trial_.size) revert TooFewSeats(jurors.length);
+        jurors = Seats(seats)
+            .draw(hash, seedBlock / epochBlocks, trial_.group, trial_.size, trial_.excluded, trial_.excludedOwner);
+        if (jurors.length < trial_.size) revert Voting.TooFewSeats(jurors.length);
     }
 
     // ---- Votes
 
-    /// @inheritdoc IJuries
+    /// @param commitment `ballotHash(trial, voter, code, verdictHash, salt)`.
     function commit(uint256 trial, uint256 juror, bytes32 commitment) public {
         Trial storage trial_ = _trials[trial];
         if (trial_.time == 0) _draw(trial);
         if (trial_.concluded) revert AlreadyConcluded();
         uint256 seat = _onlyVoter(trial_, juror);
         Voting.checkCommit(_body(trial_), juror);
-        if (commitment == 0) revert EmptyCommitment();
+        if (commitment == 0) revert Voting.EmptyCommitment();
         trial_.committed |= uint16(1 << juror);
         ballotOf[(trial << 4) | juror] = commitment;
         emit JurorCommitted(trial, seat, juror, commitment);
     }
 
-    /// @inheritdoc IJuries
     function reveal(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) public {
         Trial storage trial_ = _trials[trial];
-        if (trial_.time == 0) revert NotDrawn();
+        if (trial_.time == 0) revert Voting.NotDrawn();
         if (trial_.concluded) revert AlreadyConcluded();
         Voting.checkReveal(_body(trial_), juror);
         if (!Codes.isVote(code)) revert BadCode();
         if (ballotOf[(trial << 4) | juror] != ballotHash(trial, msg.sender, code, verdictHash, salt)) {
-            revert WrongReveal();
+            revert Voting.WrongReveal();
         }
         trial_.revealed |= uint16(1 << juror);
         ballotOf[(trial << 4) | juror] = bytes32(code);
         emit JurorRevealed(trial, trial_.seats[juror], juror, code, verdictHash);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Commits and reveals at once, for the last juror to commit.
     function vote(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external {
         commit(trial, juror, ballotHash(trial, msg.sender, code, verdictHash, salt));
         reveal(trial, juror, code, verdictHash, salt);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice keccak256(abi.encode(chainid, this, trial, voter, code, verdictHash, salt)).
     function ballotHash(uint256 trial, address voter, uint256 code, bytes32 verdictHash, bytes32 salt)
         public
         view
@@ -298,9 +402,9 @@ contract Juries is IJuries, SuiteContract {
     }
 
     function _onlyVoter(Trial storage trial_, uint256 juror) private view returns (uint256 seat) {
-        if (juror >= trial_.seats.length) revert NotVoter();
+        if (juror >= trial_.seats.length) revert Voting.NotVoter();
         seat = trial_.seats[juror];
-        if (seats.voterOf(seat) != msg.sender) revert NotVoter();
+        if (Seats(seats).voterOf(seat) != msg.sender) revert Voting.NotVoter();
     }
 
     function _body(Trial storage trial_) private view returns (Voting.Body memory) {
@@ -311,24 +415,25 @@ contract Juries is IJuries, SuiteContract {
 
     // ---- Pay
 
-    /// @inheritdoc IJuries
+    /// @notice Pays one juror or takes its penalty. Anyone may call once the case is concluded.
     function closeJuror(uint256 trial, uint256 juror) external nonReentrant {
         Trial storage trial_ = _trials[trial];
         if (!trial_.concluded) revert NotConcluded();
-        if (juror >= trial_.seats.length || trial_.closed & (1 << juror) != 0) revert AlreadyClosed();
+        if (juror >= trial_.seats.length || trial_.closed & (1 << juror) != 0) revert Voting.AlreadyClosed();
         trial_.closed |= uint16(1 << juror);
         uint256 seat = trial_.seats[juror];
-        seats.release(seat);
+        Seats(seats).release(seat);
         uint256 voted = _vote(trial, trial_, juror);
         (bool judged, bool tried) = _earns(voted, trial_.code);
         uint256 paid = judged ? trial_.feePaid : tried ? trial_.attemptPaid : 0;
         uint256 penalty = trial_.discharged ? 0 : _owes(trial_, voted);
         if (penalty != 0) {
-            penalty =
-                voted == Codes.NONE ? seats.fine(seat, penalty, msg.sender) : seats.collect(seat, penalty, msg.sender);
+            penalty = voted == Codes.NONE
+                ? Seats(seats).fine(seat, penalty, msg.sender)
+                : Seats(seats).collect(seat, penalty, msg.sender);
         }
         emit JurorClosed(trial, seat, paid, penalty);
-        if (paid != 0) _send(seats.ownerOf(seat), paid);
+        if (paid != 0) _send(Seats(seats).ownerOf(seat), paid);
     }
 
     /// @dev Whether a vote earns the fee, or what an attempt is worth, in a case that ended with `code`.
@@ -348,13 +453,13 @@ contract Juries is IJuries, SuiteContract {
 
     /// @dev As many times that of one file as the fee is: or the larger a case is, the more would a blind vote pay.
     function _penalty(Trial storage trial_, uint256 ofOneFile) private view returns (uint256) {
-        return ofOneFile * trial_.fee / court.termsOf(trial_.pool).juryFee;
+        return ofOneFile * trial_.fee / Court(court).termsOf(trial_.pool).juryFee;
     }
 
     /// @dev A quarter of the fee for one file, however many a case has: or the larger it is, the more would looking
     /// at nothing pay.
     function _attempt(Trial storage trial_) private view returns (uint256) {
-        return court.termsOf(trial_.pool).juryFee / 4;
+        return Court(court).termsOf(trial_.pool).juryFee / 4;
     }
 
     /// @dev How many jurors have earned the fee, and how many an attempt.
@@ -368,12 +473,11 @@ contract Juries is IJuries, SuiteContract {
 
     // ---- Views
 
-    /// @inheritdoc IJuries
     function caseOf(uint256 trial) external view returns (Trial memory) {
         return _trials[trial];
     }
 
-    /// @inheritdoc IJuries
+    /// @notice The jury, known as soon as the seed block is mined, drawn or not.
     function juryOf(uint256 trial)
         external
         view
@@ -385,11 +489,10 @@ contract Juries is IJuries, SuiteContract {
         else (jurors, seed,) = _drawn(trial);
         voters = new address[](jurors.length);
         for (uint256 i = 0; i < jurors.length; ++i) {
-            voters[i] = seats.voterOf(jurors[i]);
+            voters[i] = Seats(seats).voterOf(jurors[i]);
         }
     }
 
-    /// @inheritdoc IJuries
     function seatsOf(uint256 trial) public view returns (uint256[] memory jurors) {
         uint16[] storage drawn = _trials[trial].seats;
         jurors = new uint256[](drawn.length);
@@ -398,7 +501,7 @@ contract Juries is IJuries, SuiteContract {
         }
     }
 
-    /// @inheritdoc IJuries
+    /// @notice Whether all votes are in or their time is over, and the majority's code (0: no majority, or lapsed).
     function verdictOf(uint256 trial) public view returns (bool done, uint256 code) {
         Trial storage trial_ = _trials[trial];
         // Never drawn, and no longer to be drawn: a later seed would be a second try for whoever waited.
@@ -410,7 +513,7 @@ contract Juries is IJuries, SuiteContract {
         return (true, code == Codes.UNDECIDED ? Codes.NONE : code);
     }
 
-    /// @inheritdoc IJuries
+    /// @notice The jurors' revealed codes, 0 where there is none.
     function votesOf(uint256 trial) public view returns (uint256[] memory votes) {
         Trial storage trial_ = _trials[trial];
         votes = new uint256[](trial_.seats.length);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Court} from "./Court.sol";
+import {Juries} from "./Juries.sol";
+import {Pools} from "./Pools.sol";
+import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
-import {INodeChallenges} from "./interfaces/INodeChallenges.sol";
-import {IPools} from "./interfaces/IPools.sol";
-import {IStakes} from "./interfaces/IStakes.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
@@ -13,10 +14,85 @@ import {PoolTerms, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title NodeChallenges
-contract NodeChallenges is INodeChallenges, SuiteContract {
+/// @notice Challenges against a node whose files each pass, although together no node that computes as calibrated could
+/// have made them. The accuser names final, accepted files of one node and pool, and deposits a bond. They are a case
+/// of Juries, whose verdict either side may appeal. The juries' seeds are later than the challenge and also draw the
+/// rows that jurors measure again. Each juror compares the measurements with the pool's null model. While a challenge is
+/// open, the node's stake cannot leave.
+///
+/// Upheld (most say fraud): the node loses what a rejected file costs and is ejected. Different (most say fraud or
+/// `DIFFERENT`): its membership ends and its unvested pay is barred, but its stake is untouched. In both cases the files
+/// stay accepted, the accuser has its bond back, and the juries are paid by the slash, then by the pool, then by the
+/// bond. Refuted: the bond pays the juries and compensates the node's operator, the rest is burnt, and nobody can
+/// challenge the node for one challenge window. A case without a verdict changes nothing; the bond pays the jurors who
+/// came. Fee, bond and time to commit grow with the number of files (`Juries.summon`).
+contract NodeChallenges is SuiteContract {
     using FileSlot for uint256;
 
-    /// @inheritdoc INodeChallenges
+    enum Outcome {
+        None,
+        Open,
+        /// A cheat: the node is slashed.
+        Upheld,
+        /// The accuser is wrong and loses the bond.
+        Refuted,
+        /// The juries could not get the files.
+        Dismissed,
+        /// The juries found no majority, or nobody drew them.
+        Lapsed,
+        /// The node computes otherwise than calibrated: its membership ends.
+        Different
+    }
+
+    struct NodeChallenge {
+        uint256 pool;
+        address node;
+        address accuser;
+        uint256 bond;
+        /// The case's first jury.
+        uint256 trial;
+        Outcome outcome;
+    }
+
+    /// @notice `sequences` ascend. `evidence` is the SHA-256 of what the accuser says it found. No contract reads it.
+    event ChallengeOpened(
+        uint256 indexed challenge,
+        uint256 indexed pool,
+        address indexed node,
+        address accuser,
+        uint256 trial,
+        uint256 bond,
+        uint256[] sequences,
+        bytes32 evidence
+    );
+    /// @notice `slashed` base units left the stake. The accuser got `back` of its bond, and `reward` of the slash.
+    event ChallengeConcluded(
+        uint256 indexed challenge,
+        uint256 indexed pool,
+        address indexed node,
+        Outcome outcome,
+        uint256 code,
+        uint256 slashed,
+        uint256 back,
+        uint256 reward
+    );
+
+    error BadCount();
+    error NotAscending(uint256 sequence);
+    error NotThisFile(uint256 sequence);
+    /// @notice The file is not accepted, or not for good yet.
+    error NotAccepted(uint256 sequence);
+    error AlreadyEjected();
+    /// @notice The node has no stake, or it is not this pool's any more, or was to be free by now.
+    error NothingAtStake();
+    /// @notice More challenges are open against this node than its stake can be held for.
+    error TooManyChallenges();
+    /// @notice The node was acquitted, and cannot be challenged before `time`.
+    error Acquitted(uint256 time);
+    error NoSuchChallenge();
+    error AlreadyConcluded();
+
+    /// @notice Most files of one challenge.
     uint256 public constant MAX_FILES = 256;
     /// Holds of a stake beyond which no challenge is opened: half of what `Stakes` can count, whose end is for good.
     uint256 private constant MAX_HOLDS = 1 << 15;
@@ -28,15 +104,17 @@ contract NodeChallenges is INodeChallenges, SuiteContract {
         uint256 back;
     }
 
-    /// @inheritdoc INodeChallenges
+    /// @notice Challenges ever opened; the last one's number.
     uint256 public opened;
     mapping(uint256 challenge => NodeChallenge) private _challenges;
-    /// @inheritdoc INodeChallenges
+    /// @notice When a node that was acquitted in a pool can be challenged there again; 0: it never was.
     mapping(uint256 pool => mapping(address node => uint256)) public acquittedUntil;
 
     constructor(Suite memory suite) SuiteContract(suite, suite.nodeChallenges) {}
 
-    /// @inheritdoc INodeChallenges
+    /// @notice Accuses `node` by the files at `sequences`, one to `MAX_FILES` in ascending order; `inners` are their
+    /// `FileRef.inner`. Takes `Juries.depositOf(pool, files)` (approved before). The accuser must make the files' bytes
+    /// available.
     function open(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners, bytes32 evidence)
         external
         nonReentrant
@@ -48,32 +126,32 @@ contract NodeChallenges is INodeChallenges, SuiteContract {
         NodeChallenge storage challenge_ = _challenges[challenge];
         (challenge_.pool, challenge_.node, challenge_.accuser) = (pool, node, msg.sender);
         challenge_.outcome = Outcome.Open;
-        challenge_.bond = juries.depositOf(pool, sequences.length);
-        challenge_.trial =
-            juries.summon(pool, sequences[sequences.length - 1], sequences.length, new uint256[](0), address(0));
+        challenge_.bond = Juries(juries).depositOf(pool, sequences.length);
+        challenge_.trial = Juries(juries)
+            .summon(pool, sequences[sequences.length - 1], sequences.length, new uint256[](0), address(0));
         emit ChallengeOpened(challenge, pool, node, msg.sender, challenge_.trial, challenge_.bond, sequences, evidence);
-        stakes.freeze(node);
+        Stakes(stakes).freeze(node);
         _receive(challenge_.bond);
     }
 
-    /// @inheritdoc INodeChallenges
+    /// @notice Takes the challenge's case on (`Juries.proceed`), and ends it once that has ended. Anyone may call.
     function conclude(uint256 challenge) external nonReentrant {
         NodeChallenge storage challenge_ = _challenges[challenge];
         if (challenge_.outcome == Outcome.None) revert NoSuchChallenge();
         if (challenge_.outcome != Outcome.Open) revert AlreadyConcluded();
-        (uint256 code, bool ended) = juries.proceed(challenge_.trial);
+        (uint256 code, bool ended) = Juries(juries).proceed(challenge_.trial);
         if (!ended) return;
         challenge_.outcome = _outcome(code);
-        (uint256 pot, uint256 cost) = juries.judge(challenge_.trial, code);
+        (uint256 pot, uint256 cost) = Juries(juries).judge(challenge_.trial, code);
         Money memory money;
         if (challenge_.outcome == Outcome.Upheld || challenge_.outcome == Outcome.Different) {
             pot += _eject(challenge_, cost > pot ? cost - pot : 0, money);
         } else {
-            stakes.release(challenge_.node);
+            Stakes(stakes).release(challenge_.node);
         }
         pot += challenge_.bond;
-        uint256 used = juries.pay(challenge_.trial, pot);
-        _send(address(juries), used);
+        uint256 used = Juries(juries).pay(challenge_.trial, pot);
+        _send(juries, used);
         pot -= used;
         if (challenge_.outcome == Outcome.Refuted) pot -= _acquit(challenge_, pot);
         else money.back = Math.min(pot, challenge_.bond);
@@ -91,7 +169,6 @@ contract NodeChallenges is INodeChallenges, SuiteContract {
         _send(SINK, pot - money.back);
     }
 
-    /// @inheritdoc INodeChallenges
     function challengeOf(uint256 challenge) external view returns (NodeChallenge memory) {
         return _challenges[challenge];
     }
@@ -106,7 +183,7 @@ contract NodeChallenges is INodeChallenges, SuiteContract {
         for (uint256 i = 0; i < count; ++i) {
             uint256 sequence = sequences[i];
             if (i != 0 && sequence <= sequences[i - 1]) revert NotAscending(sequence);
-            uint256 file = pools.wordOf(pool, sequence);
+            uint256 file = Pools(pools).wordOf(pool, sequence);
             bool ended = file.phase() == FileSlot.SETTLED || file.phase() == FileSlot.FINAL;
             if (!ended || Codes.kind(file.code()) != Codes.KIND_ACCEPT || block.timestamp < file.finalAt()) {
                 revert NotAccepted(sequence);
@@ -118,10 +195,10 @@ contract NodeChallenges is INodeChallenges, SuiteContract {
     /// @dev An acquittal protects a node for a while. A stake that was free to leave stands for this pool's files no more, nor does one that went to another
     /// pool. Nor does one whose time is up and that other challenges hold: cheap ones in turn would hold it for good.
     function _checkNode(uint256 pool, address node) private view {
-        if (pools.accountOf(pool, node).slashed) revert AlreadyEjected();
+        if (Pools(pools).accountOf(pool, node).slashed) revert AlreadyEjected();
         uint256 until = acquittedUntil[pool][node];
         if (block.timestamp < until) revert Acquitted(until);
-        IStakes.Node memory staked = stakes.nodeOf(node);
+        Stakes.Node memory staked = Stakes(stakes).nodeOf(node);
         bool left = staked.pool == 0 && staked.lastPool == pool;
         bool here = staked.pool == pool || (left && block.timestamp < staked.releaseAt);
         if (!here || staked.stake == 0) revert NothingAtStake();
@@ -134,30 +211,30 @@ contract NodeChallenges is INodeChallenges, SuiteContract {
     /// @return fees What there is to pay the juries, at most `cost`.
     function _eject(NodeChallenge storage challenge_, uint256 cost, Money memory money) private returns (uint256 fees) {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
-        IPools.Account memory account = pools.accountOf(pool, node);
-        uint256 in_ = stakes.nodeOf(node).pool;
-        pools.expel(pool, node);
+        Pools.Account memory account = Pools(pools).accountOf(pool, node);
+        uint256 in_ = Stakes(stakes).nodeOf(node).pool;
+        Pools(pools).expel(pool, node);
         // what it staked anew for another pool stands for that one
         if (challenge_.outcome == Outcome.Upheld && (in_ == 0 || in_ == pool)) {
-            PoolTerms memory terms = court.termsOf(pool);
-            IStakes.Slash memory order;
+            PoolTerms memory terms = Court(court).termsOf(pool);
+            Stakes.Slash memory order;
             order.bps = slashBps;
             order.kept = account.unsettled * terms.committee * terms.fee;
             order.fees = cost;
             (order.reward, order.rewardBps) = (challenge_.bond, COLLECTOR_BPS);
-            (money.slashed, fees, money.reward,) = stakes.slash(node, order);
+            (money.slashed, fees, money.reward,) = Stakes(stakes).slash(node, order);
         } else {
-            stakes.release(node);
+            Stakes(stakes).release(node);
         }
-        if (!account.slashed) fees += pools.payJury(pool, cost - fees);
+        if (!account.slashed) fees += Pools(pools).payJury(pool, cost - fees);
     }
 
     /// @dev Protects the node for a while, and compensates its operator out of what the juries leave.
     function _acquit(NodeChallenge storage challenge_, uint256 pot) private returns (uint256 compensation) {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
-        acquittedUntil[pool][node] = block.timestamp + court.termsOf(pool).challengeWindow;
+        acquittedUntil[pool][node] = block.timestamp + Court(court).termsOf(pool).challengeWindow;
         compensation = Math.min(pot, delayCompensation);
-        _send(stakes.operatorOf(node), compensation);
+        _send(Stakes(stakes).operatorOf(node), compensation);
     }
 
     function _outcome(uint256 code) private pure returns (Outcome) {

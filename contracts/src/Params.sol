@@ -1,12 +1,46 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "./interfaces/IParams.sol";
 import {Bounds, PoolTerms} from "./libraries/Types.sol";
 import {Ownable, Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";
 
 /// @title Params
-contract Params is IParams, Ownable2Step {
+/// @notice The windows and penalties of a deployment, fixed for ever within compiled bounds; the other contracts copy
+/// what they need when they are made. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
+/// entries (node registration, joins, seats, pools) for a while, never exits, submissions, votes, disputes or claims.
+contract Params is Ownable2Step {
+    /// @notice Amounts are base units.
+    struct Values {
+        /// Share of a node's stake that a final reject takes, in 1/10000: 5000 to 10000.
+        uint16 slashBps;
+        /// A vindicated disputer's reward as a share of what was slashed: at most 2000, and at most its deposit.
+        uint16 rewardBps;
+        /// What a malformed file costs its submitter, besides the committee's fees.
+        uint56 malformedPenalty;
+        /// Per file, for a vote that contradicts the final outcome. A juror's penalty grows with its fee.
+        uint56 minorityPenalty;
+        /// Per file, for not revealing. Above minorityPenalty; a juror's penalty grows with its fee.
+        uint56 withheldPenalty;
+        /// Per file, for a vote with an overturned majority, besides minorityPenalty.
+        uint56 overturnPenalty;
+        /// Per lane, for accepting a canary.
+        uint56 canarySlash;
+        /// Part of a dispute's deposit that goes to the party it delayed without reason.
+        uint56 delayCompensation;
+    }
+
+    /// @notice The values of the deployment.
+    event ValuesSet(Values values);
+    /// @notice New entries are refused until `time`, unless governance ends the pause earlier.
+    event PausedUntil(uint256 time);
+
+    /// @notice A value is outside its bounds.
+    error OutOfBounds(string name);
+    /// @notice A pool's term is outside its bounds.
+    error BadTerms(string field);
+    /// @notice The last pause ended too recently.
+    error TooSoon(uint256 time);
+
     /// Most base units that one penalty may be: ten thousand tokens.
     uint256 public constant MAX_PENALTY = 10_000e9;
     /// Most base units that a dispute's deposit holds beyond the jury's fees: nobody is priced out of disputes.
@@ -17,13 +51,13 @@ contract Params is IParams, Ownable2Step {
     /// looked at.
     uint256 private constant SHARED_WINDOWS = 16;
 
-    /// @inheritdoc IParams
+    /// @notice Shortest window, in seconds, that a pool of this deployment may have.
     uint256 public immutable minWindow;
-    /// @inheritdoc IParams
+    /// @notice Seconds per block, an upper estimate for unbonding periods.
     uint256 public immutable blockSeconds;
-    /// @inheritdoc IParams
+    /// @notice Seconds a validator's bond stays after leaving; no pool may need more than this.
     uint256 public immutable unbonding;
-    /// @inheritdoc IParams
+    /// @notice End of the last pause, unless it was ended earlier.
     uint256 public pausedUntil;
     Values private _values;
 
@@ -47,7 +81,8 @@ contract Params is IParams, Ownable2Step {
         emit ValuesSet(values_);
     }
 
-    /// @inheritdoc IParams
+    /// @notice Refuses new entries for `MAX_PAUSE` seconds at most, or allows them again. The next pause can begin only
+    /// `MAX_PAUSE` after the end of this one.
     function setPaused(bool paused_) external onlyOwner {
         uint256 until = pausedUntil;
         if (paused_) {
@@ -60,17 +95,16 @@ contract Params is IParams, Ownable2Step {
         emit PausedUntil(until);
     }
 
-    /// @inheritdoc IParams
     function paused() external view returns (bool) {
         return block.timestamp < pausedUntil;
     }
 
-    /// @inheritdoc IParams
     function values() external view returns (Values memory) {
         return _values;
     }
 
-    /// @inheritdoc IParams
+    /// @notice Reverts on terms out of bounds; returns the pool's unbonding period in seconds:
+    /// (1 + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
     function checkTerms(PoolTerms calldata terms) external view returns (uint256 period) {
         _term(terms.rate != 0, "rate");
         // a seat that misses one lane in a hundred must still earn

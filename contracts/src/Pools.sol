@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Court} from "./Court.sol";
+import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
-import {IPools} from "./interfaces/IPools.sol";
-import {IStakes} from "./interfaces/IStakes.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
@@ -16,12 +16,158 @@ import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/Messa
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Pools
-/// @notice Pools with escrowed budgets, the accounts of their nodes, and every submission from its arrival to its last
-/// payment.
-contract Pools is IPools, SuiteContract {
+/// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. A node signs its submission, and
+/// the pool's service relays up to sixteen in one call. They are a lane, which one committee judges together. Every
+/// submission gets a sequence number in its pool (`lane = sequence >> 4`, `place = sequence & 15`). A lane of fewer
+/// leaves unused places.
+contract Pools is SuiteContract {
     using AccountSlot for uint256;
     using FileSlot for uint256;
     using PoolSlot for uint256;
+
+    enum Status {
+        None,
+        Open,
+        Paused,
+        Closing,
+        Settled,
+        /// Open, but its validator group has too few seats. Takes no submissions.
+        Understaffed
+    }
+
+    enum Phase {
+        None,
+        Pending,
+        Settled,
+        Disputed,
+        Final
+    }
+
+    struct Pool {
+        address owner;
+        Status status;
+        /// Base units of the budget that are not reserved.
+        uint256 free;
+        /// Steps published; the current step is steps − 1.
+        uint256 steps;
+        /// Lanes so far: the next one's number.
+        uint256 lanes;
+        /// Block whose hash seeds the current step.
+        uint256 seedBlock;
+        /// Seconds that stake stays locked after leaving this pool.
+        uint256 unbonding;
+        /// Once closing: when the owner can take the leftovers.
+        uint256 settleAt;
+    }
+
+    struct Account {
+        /// Units settled to be paid so far.
+        uint256 earned;
+        /// Units of `earned` that no claim will pay: claimed, held by a dispute, or lost in one.
+        uint256 spent;
+        /// Units submitted and not settled.
+        uint256 pending;
+        /// Most units that may be pending or earned and not spent; 0 when not a member.
+        uint256 limit;
+        /// The counter of the next submission.
+        uint256 counter;
+        /// First step it may submit for.
+        uint256 joinedStep;
+        /// Work that vests after this time is not paid: when the earliest open reject was settled, or any reject once
+        /// the node is slashed. 0 without one.
+        uint256 barrier;
+        /// Rejected files that are not final yet.
+        uint256 frozen;
+        bool slashed;
+        bool removed;
+        /// Files whose cost is open: pending, not accepted and not final, or disputed.
+        uint256 unsettled;
+    }
+
+    event PoolCreated(
+        uint256 indexed pool, address indexed owner, bytes32 indexed configHash, PoolTerms terms, uint256 unbonding
+    );
+    event PoolFunded(uint256 indexed pool, address indexed from, uint256 amount);
+    event StatusSet(uint256 indexed pool, Status status);
+    event LeftoverTaken(uint256 indexed pool, address indexed owner, uint256 amount);
+    /// @notice The step's seed is derived from the hash of `seedBlock` (later than this block).
+    event StepPublished(
+        uint256 indexed pool, uint256 indexed step, bytes32 manifestHash, bytes32 canaryRoot, uint256 seedBlock
+    );
+    event NodeJoined(
+        uint256 indexed pool, address indexed node, address indexed operator, uint256 joinedStep, uint256 limit
+    );
+    event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
+    /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
+    event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
+    /// @notice file = pool << 32 | sequence, here and below, where it is one word.
+    /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word
+    /// that the file's digest binds.
+    event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
+    /// @notice Outcomes of a lane's files, from `file` on, by a committee, or void: their words now (`FileSlot`), zero
+    /// where it was not this round's matter. A fraud code freezes the node. What is paid stays in the lane, whose words
+    /// these are with zero for the rest, unless the round did not settle all of its files.
+    event FilesSettled(uint256 file, uint256[] words);
+    event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
+    /// @notice A jury or canary replaced or confirmed an outcome. Accepted work can be claimed from `time` on.
+    event FileResolved(
+        uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
+    );
+    /// @notice A file that was not accepted is final. `slashed` base units left the stake. A fraud code ejects the node
+    /// for good.
+    event FileFinalized(uint256 file, uint256 code, uint256 slashed);
+    /// @notice Unvested pay of a slashed node was burnt.
+    event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
+    /// @notice A first jury called a held file a fraud, which freezes its node.
+    event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
+    event NodeReleased(uint256 indexed pool, address indexed node);
+    /// @notice The budget paid the juries of a dispute or challenge, because those who were wrong could not.
+    event JuryPaid(uint256 indexed pool, address indexed to, uint256 amount);
+    /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
+    event NodeExpelled(uint256 indexed pool, address indexed node);
+    /// @notice A node's operator was paid for `units`.
+    event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
+    event FeePaid(uint256 indexed pool, address indexed to, uint256 paid, uint256 burnt);
+
+    error NoSuchPool();
+    error NotOwner();
+    error NotCourt();
+    error NotOperatorOrNode();
+    error NotService();
+    /// @notice Not signed by the node's own key for this.
+    error BadSignature();
+    error SignatureExpired();
+    error Paused();
+    error WrongStatus(Status status);
+    error AmountTooLarge();
+    error StepMismatch(uint256 expected, uint256 actual);
+    error InviteRequired();
+    error BadInvite();
+    error Removed();
+    error AlreadyMember();
+    error NotMember();
+    error NodeIsFrozen();
+    /// @notice The node has `most` files under way, the maximum.
+    error TooManyUnsettled(uint256 most);
+    /// @notice The caller expected counter `expected`, the account is at `actual`.
+    error CounterMismatch(uint256 expected, uint256 actual);
+    /// @notice File `index` of the lane cannot come in; `reason` are the error's selector and its arguments, in
+    /// three words. The others may without it.
+    error FileRefused(uint256 index, bytes reason);
+    /// @notice The receipt's time must be from `first` to `last`.
+    error ReceiptOutOfTime(uint256 first, uint256 last);
+    error StepOutOfRange(uint256 step, uint256 first, uint256 last);
+    error BadUnits(uint256 units, uint256 most);
+    error BadRows();
+    error OverLimit(uint256 units, uint256 limit);
+    error EscrowExhausted(uint256 needed, uint256 free);
+    error BadCount();
+    error WrongFile(uint256 sequence);
+    error WrongPhase(uint256 sequence, Phase phase);
+    error NotYet(uint256 time);
+    error WindowOver(uint256 time);
+    error NothingToClaim();
+    error IsFrozen(uint256 barrier);
 
     /// @dev One packed word; a struct, so that the hot path can keep a pointer to it.
     struct Word {
@@ -83,7 +229,6 @@ contract Pools is IPools, SuiteContract {
     uint256 private constant ROUNDS = 2;
     bytes32 private constant DOMAIN = keccak256("muster-pools");
 
-    /// @inheritdoc IPools
     uint256 public poolCount;
     mapping(uint256 pool => Word) private _pools;
     mapping(uint256 pool => Desk) private _desks;
@@ -94,7 +239,7 @@ contract Pools is IPools, SuiteContract {
     mapping(uint256 key => bytes32) private _lanes;
     /// By FileId: the word of a file that its lane's hash does not stand for (any more).
     mapping(uint256 id => uint256 slot) private _files;
-    /// @inheritdoc IPools
+    /// @notice How often the node's signature was used to join or leave.
     mapping(address node => uint256) public nonceOf;
 
     modifier onlyOwner(uint256 pool) {
@@ -103,12 +248,12 @@ contract Pools is IPools, SuiteContract {
     }
 
     modifier onlyCourt() {
-        _onlyFrom(address(court), address(court));
+        _onlyFrom(court, court);
         _;
     }
 
     modifier onlyBench() {
-        _onlyFrom(address(appeals), canaries);
+        _onlyFrom(appeals, canaries);
         _;
     }
 
@@ -116,13 +261,14 @@ contract Pools is IPools, SuiteContract {
 
     // ---- A pool: created, funded, stepped, paused, closed, settled
 
-    /// @inheritdoc IPools
+    /// @notice Creates a pool and escrows `budget` (approved before). It is `Understaffed` while its validator group
+    /// has fewer seats than two committees and both juries have together.
     function createPool(PoolTerms memory terms, uint256 budget) external nonReentrant returns (uint256 pool) {
         if (params.paused()) revert Paused();
         if (budget > PoolSlot.MAX_FREE) revert AmountTooLarge();
         pool = ++poolCount;
         if (pool > type(uint24).max) revert AmountTooLarge();
-        uint256 unbonding = court.registerPool(pool, terms);
+        uint256 unbonding = Court(court).registerPool(pool, terms);
         if (terms.group == 0) terms.group = uint32(pool);
         _pools[pool].word = PoolSlot.pack(
                 terms.rate, terms.fee, terms.maxUnits, terms.maxLag, terms.committee, uint256(Status.Open)
@@ -144,7 +290,7 @@ contract Pools is IPools, SuiteContract {
         _receive(budget);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Adds to the budget; anyone may pay.
     function fund(uint256 pool, uint256 amount) external nonReentrant {
         uint256 state = _pools[pool].word;
         if (state.status() == uint256(Status.None)) revert NoSuchPool();
@@ -155,7 +301,9 @@ contract Pools is IPools, SuiteContract {
         _receive(amount);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Publishes the next policy step; `step` must be the number of steps so far (the first is 0).
+    /// @param manifestHash SHA-256 of the weight manifest.
+    /// @param canaryRoot Root of the step's salted canary leaves (padded when empty).
     function publishStep(uint256 pool, uint256 step, bytes32 manifestHash, bytes32 canaryRoot)
         external
         onlyOwner(pool)
@@ -173,32 +321,32 @@ contract Pools is IPools, SuiteContract {
         if (state.status() != uint256(Status.Paused)) _review(pool);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Opens an understaffed pool whose group has enough seats in this epoch, or the reverse; anyone may call.
+    /// Every new step does the same.
     function reviewSeats(uint256 pool) external {
         _onlyRunning(pool, false);
         _review(pool);
     }
 
-    /// @inheritdoc IPools
     function pausePool(uint256 pool) external onlyOwner(pool) {
         _onlyRunning(pool, false);
         _setStatus(pool, Status.Paused);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Ends a pause. The pool is understaffed if its group has too few seats.
     function resumePool(uint256 pool) external onlyOwner(pool) {
         uint256 status = _pools[pool].word.status();
         if (status != uint256(Status.Paused)) revert WrongStatus(Status(status));
         _review(pool);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Closes the pool for good: no more joins, steps or submissions.
     function closePool(uint256 pool) external onlyOwner(pool) {
         _onlyRunning(pool, true);
         _setStatus(pool, Status.Closing);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Sends the free budget to the owner, from `settleAt` on. Can be repeated when late outcomes free more.
     function settlePool(uint256 pool) external onlyOwner(pool) nonReentrant returns (uint256 amount) {
         uint256 state = _pools[pool].word;
         uint256 status = state.status();
@@ -214,7 +362,7 @@ contract Pools is IPools, SuiteContract {
 
     /// @dev Open when the pool's group has enough seats, else understaffed.
     function _review(uint256 pool) private {
-        _setStatus(pool, court.staffed(pool) ? Status.Open : Status.Understaffed);
+        _setStatus(pool, Court(court).staffed(pool) ? Status.Open : Status.Understaffed);
     }
 
     function _setStatus(uint256 pool, Status to) private {
@@ -234,14 +382,15 @@ contract Pools is IPools, SuiteContract {
 
     // ---- A node: joined, left, removed
 
-    /// @inheritdoc IPools
+    /// @notice The node, or its operator for it, joins an open-to-all pool.
     function join(uint256 pool, address node) external {
         if (_desks[pool].inviteOnly) revert InviteRequired();
         _onlyNode(node);
         _join(pool, node);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Joins with the pool owner's EIP-712 signature of Invite(uint256 pool,address node,uint256 expiry),
+    /// domain {name "muster-pools", version "1", chainId, this}. Contract owners sign by ERC-1271.
     function joinWithInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) external {
         if (block.timestamp > expiry) revert SignatureExpired();
         _checkInvite(pool, node, expiry, invite);
@@ -249,7 +398,8 @@ contract Pools is IPools, SuiteContract {
         _join(pool, node);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Joins with the node key's EIP-712 signature of Join(uint256 pool,address node,uint256 nonce,uint256
+    /// expiry), same domain, and for its pool's `inviteOnly` an invite of the same expiry. Anyone may send it, once.
     function joinFor(uint256 pool, address node, uint256 expiry, bytes calldata signature, bytes calldata invite)
         external
     {
@@ -258,44 +408,45 @@ contract Pools is IPools, SuiteContract {
         _join(pool, node);
     }
 
-    /// @inheritdoc IPools
+    /// @notice The node or its operator leaves; the stake unlocks `unbonding` seconds later.
     function leavePool(uint256 pool, address node) external {
         _onlyNode(node);
         _leave(pool, node);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Leaves with the node key's signature of Leave(uint256 pool,address node,uint256 nonce,uint256 expiry).
     function leaveFor(uint256 pool, address node, uint256 expiry, bytes calldata signature) external {
         _useSignature(node, expiry, LEAVE_TYPEHASH, pool, signature);
         _leave(pool, node);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Bars a node from later submissions. Its stake and its accepted and pending work stay as they are.
     function removeNode(uint256 pool, address node) external onlyOwner(pool) {
         uint256 account = _accounts[_member(pool, node)].word;
         if (account.removed()) revert Removed();
         bool member = account.limit() != 0;
         _accounts[_member(pool, node)].word = (member ? account.withLimit(0) : account) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
-        if (member) stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
+        if (member) Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Recomputes a member's limit after its stake grew; anyone may call.
     function refresh(uint256 pool, address node) external {
         uint256 account = _accounts[_member(pool, node)].word;
         if (account.limit() == 0) revert NotMember();
-        uint256 limit = _limit(pool, _pools[pool].word, stakes.stakeOf(node));
+        uint256 limit = _limit(pool, _pools[pool].word, Stakes(stakes).stakeOf(node));
         _accounts[_member(pool, node)].word = account.withLimit(limit);
         emit LimitSet(pool, node, limit);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Ends a node's membership for good and bars its unvested pay, as a rejected file does. Its stake is
+    /// unbound.
     function expel(uint256 pool, address node) external {
         _onlyFrom(nodeChallenges, nodeChallenges);
         uint256 account = _accounts[_member(pool, node)].word;
         _accounts[_member(pool, node)].word = account.slashedAt(block.timestamp);
         emit NodeExpelled(pool, node);
-        if (account.limit() != 0) stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
+        if (account.limit() != 0) Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @dev What a node's key signed is done once.
@@ -318,7 +469,7 @@ contract Pools is IPools, SuiteContract {
         if (account.limit() == 0) revert NotMember();
         _accounts[_member(pool, node)].word = account.withLimit(0);
         emit NodeLeft(pool, node, false);
-        stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
+        Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     function _join(uint256 pool, address node) private {
@@ -330,7 +481,7 @@ contract Pools is IPools, SuiteContract {
         uint256 first = _accounts[_member(pool, node)].word;
         if (first.removed() || first.slashed()) revert Removed();
         if (first.limit() != 0) revert AlreadyMember();
-        (address operator, uint256 stake) = stakes.bind(node, pool, _desks[pool].minStake);
+        (address operator, uint256 stake) = Stakes(stakes).bind(node, pool, _desks[pool].minStake);
         uint256 limit = _limit(pool, p, stake);
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
         uint256 steps = p.steps();
@@ -348,7 +499,7 @@ contract Pools is IPools, SuiteContract {
     {
         limit = account.limit();
         if (limit != 0) return (limit, block.timestamp);
-        IStakes.Node memory node = stakes.nodeOf(who);
+        Stakes.Node memory node = Stakes(stakes).nodeOf(who);
         Desk storage desk = _desks[pool];
         bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
         if (!locked || account.slashed()) revert NotMember();
@@ -366,9 +517,9 @@ contract Pools is IPools, SuiteContract {
 
     /// @dev A node that went to another pool before this one was done with it: the stake under that membership shrank.
     function _relimitElsewhere(address node, uint256 stake) private {
-        uint256 other = stakes.nodeOf(node).pool;
+        uint256 other = Stakes(stakes).nodeOf(node).pool;
         if (other == 0 || _relimit(other, node, stake)) return;
-        stakes.unbind(node, block.timestamp + _desks[other].unbonding);
+        Stakes(stakes).unbind(node, block.timestamp + _desks[other].unbonding);
     }
 
     /// @dev Units that may be under way or unclaimed at once: never none, as the least stake allows one.
@@ -378,12 +529,19 @@ contract Pools is IPools, SuiteContract {
     }
 
     function _onlyNode(address node) private view {
-        if (msg.sender != node && msg.sender != stakes.operatorOf(node)) revert NotOperatorOrNode();
+        if (msg.sender != node && msg.sender != Stakes(stakes).operatorOf(node)) revert NotOperatorOrNode();
     }
 
     // ---- A submission comes in
 
-    /// @inheritdoc IPools
+    /// @notice Submits a lane of one to sixteen files whose bytes are in the pool's storage, as their receipts say, or,
+    /// without any, the caller: the service key or the owner. Anyone may send files with receipts.
+    /// Each has its node's EIP-712 signature of Submission(uint256 pool,address node,uint256 step,uint256 counter,uint256
+    /// units,uint256 rows,bytes32 root,bytes32 file), domain as for invites, and its counter, from which its problems
+    /// were derived, must be the account's. Reverts with `FileRefused` for the first file that cannot come in.
+    /// A receipt is at most `receiptWindow` seconds old. It must precede whatever else would refuse the file: the pool's
+    /// pause or closing, the newer step that put its step out of `maxLag`, or the node's leaving or removal, whose locked
+    /// stake then sets its limit.
     function submitLane(
         uint256 pool,
         FileData[] calldata files,
@@ -394,7 +552,7 @@ contract Pools is IPools, SuiteContract {
         uint256 state = _pools[pool].word;
         if (files.length == 0 || files.length > 16 || files.length != signatures.length) revert BadCount();
         if (relayed) {
-            if (msg.sender != _desks[pool].owner && !court.isService(pool, msg.sender)) revert NotService();
+            if (msg.sender != _desks[pool].owner && !Court(court).isService(pool, msg.sender)) revert NotService();
             if (state.status() != uint256(Status.Open)) revert WrongStatus(Status(state.status()));
         } else if (files.length != receipts.length) {
             revert BadCount();
@@ -415,7 +573,7 @@ contract Pools is IPools, SuiteContract {
         }
         _lanes[FileId.pack(pool, lane << 4) >> 4] = FileSlot.hash(words);
         _pools[pool].word = state.withLanes(lane + 1);
-        court.openLane(pool, lane, files.length);
+        Court(court).openLane(pool, lane, files.length);
     }
 
     /// @dev The node's limit if the receipt of its file came before all that would refuse it.
@@ -438,7 +596,7 @@ contract Pools is IPools, SuiteContract {
         }
         uint256 first = block.timestamp - _desks[pool].receiptWindow;
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
-        court.checkReceipt(pool, file.node, file.fileHash, receipt);
+        Court(court).checkReceipt(pool, file.node, file.fileHash, receipt);
     }
 
     /// @dev One file at its place: signature, limits, reservation, event. Returns the words of pool and account to write,
@@ -520,7 +678,8 @@ contract Pools is IPools, SuiteContract {
 
     // ---- Its committee settles it
 
-    /// @inheritdoc IPools
+    /// @notice Writes a round's outcomes: sixteen 4-bit codes, place 0 lowest. UNDECIDED stays pending. NONE is not this
+    /// round's matter. `rounds`: how many committees were drawn; the fees of others go back.
     function settleLane(
         uint256 pool,
         uint256 lane,
@@ -541,7 +700,9 @@ contract Pools is IPools, SuiteContract {
         if (back != 0) _pools[pool].word = _credit(state, back);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Gives files of a settled lane words of their own, which disputes, canaries, challenges and `forfeit` need;
+    /// anyone may call. Those that have one keep it.
+    /// @param words The lane's. @param places Bit i: the file at place i.
     function unpack(uint256 pool, uint256 lane, uint256[] calldata words, uint256 places) external {
         uint256 id = FileId.checked(pool, lane << 4);
         for (uint256 i = 0; i < words.length; (++i, ++id)) {
@@ -552,7 +713,6 @@ contract Pools is IPools, SuiteContract {
         }
     }
 
-    /// @inheritdoc IPools
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
         emit FeePaid(pool, to, paid, burnt);
         _send(to, paid);
@@ -595,7 +755,7 @@ contract Pools is IPools, SuiteContract {
         }
         word.word = account;
         // what it will cost cannot leave before it is collected
-        if (!Codes.isPaid(code)) stakes.freeze(node);
+        if (!Codes.isPaid(code)) Stakes(stakes).freeze(node);
         return FileSlot.pack(slot.digest(), amount, outcomes.time, code, FileSlot.SETTLED) | flags;
     }
 
@@ -615,7 +775,7 @@ contract Pools is IPools, SuiteContract {
 
     // ---- A dispute holds and resolves it
 
-    /// @inheritdoc IPools
+    /// @notice Begins a dispute or canary: holds the file's pay.
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench returns (uint256 code) {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.SETTLED);
         if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
@@ -625,10 +785,10 @@ contract Pools is IPools, SuiteContract {
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
         uint256 account = _accounts[_member(pool, file.node)].word;
         _accounts[_member(pool, file.node)].word = account.withSpent(account.spent() + file.units).unsettledMore();
-        stakes.freeze(file.node);
+        Stakes(stakes).freeze(file.node);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Freezes the node of a held file after a first jury's reject.
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         if (slot & FileSlot.FROZEN != 0) return;
@@ -637,7 +797,8 @@ contract Pools is IPools, SuiteContract {
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Ends a dispute or canary with the final code. At most `reward` of a slash goes to Appeals. A node whose
+    /// file is not paid pays the budget back what `juryFees` it will spend.
     function resolve(
         uint256 pool,
         uint256 sequence,
@@ -651,7 +812,7 @@ contract Pools is IPools, SuiteContract {
         if (Codes.isPaid(code)) {
             _restore(pool, sequence, file, slot, code);
             if (frozen) _thaw(pool, file.node);
-            stakes.release(file.node);
+            Stakes(stakes).release(file.node);
             return 0;
         }
         _files[FileId.checked(pool, sequence)] =
@@ -663,9 +824,9 @@ contract Pools is IPools, SuiteContract {
             _charge(pool, sequence, file.node, Unpaid(code, file.units, barredAt, frozen, reward, juryFees, address(0)));
     }
 
-    /// @inheritdoc IPools
+    /// @notice Pays Appeals or NodeChallenges for juries, as far as the budget lasts.
     function payJury(uint256 pool, uint256 amount) external nonReentrant returns (uint256 paid) {
-        _onlyFrom(address(appeals), nodeChallenges);
+        _onlyFrom(appeals, nodeChallenges);
         uint256 state = _pools[pool].word;
         paid = amount < state.free() ? amount : state.free();
         if (paid == 0) return 0;
@@ -693,7 +854,8 @@ contract Pools is IPools, SuiteContract {
 
     // ---- It becomes final: paid, charged or forfeited
 
-    /// @inheritdoc IPools
+    /// @notice Makes a file final that was not accepted: slashes or charges its node and refunds the pool. Anyone may
+    /// call after the challenge window.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external {
         uint256 slot = _checked(pool, sequence, file.inner, file.node);
         uint256 code = slot.code();
@@ -708,7 +870,9 @@ contract Pools is IPools, SuiteContract {
         _charge(pool, sequence, file.node, Unpaid(code, slot.amount(), settledAt, frozen, 0, 0, msg.sender));
     }
 
-    /// @inheritdoc IPools
+    /// @notice Pays the operator everything of `node` that vested up to its submission `sequence`; anyone may call. An
+    /// older submission than the latest vested one pays less. The cost is constant.
+    /// @param words Of the file's settled lane; none where it has a word of its own.
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner, uint256[] calldata words)
         external
         nonReentrant
@@ -727,12 +891,13 @@ contract Pools is IPools, SuiteContract {
         uint256 units = slot.amount() - account.spent();
         _accounts[_member(pool, node)].word = account.withSpent(slot.amount());
         amount = units * _pools[pool].word.rate();
-        address operator = stakes.operatorOf(node);
+        address operator = Stakes(stakes).operatorOf(node);
         emit Claimed(pool, node, units, amount);
         _send(operator, amount);
     }
 
-    /// @inheritdoc IPools
+    /// @notice Burns the pay of an accepted file that had not vested when its node was slashed. Anyone may call after
+    /// its challenge window.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         uint256 slot = _checked(pool, sequence, FileDigest.inner(pool, sequence, file), file.node);
         uint256 account = _accounts[_member(pool, file.node)].word;
@@ -763,7 +928,7 @@ contract Pools is IPools, SuiteContract {
         uint256 state = _pools[pool].word;
         uint256 account = _accounts[_member(pool, node)].word.unsettledLess();
         uint256 taken;
-        IStakes.Slash memory order = _order(pool, state, unpaid);
+        Stakes.Slash memory order = _order(pool, state, unpaid);
         order.kept = account.unsettled() * state.fees();
         bool member = account.limit() != 0;
         if (!member) order.minStake = 0; // whether it stays in another pool is that one's matter
@@ -777,12 +942,12 @@ contract Pools is IPools, SuiteContract {
         if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
-            (taken, feesPaid, rewardPaid, left) = stakes.slash(node, order);
+            (taken, feesPaid, rewardPaid, left) = Stakes(stakes).slash(node, order);
             back += feesPaid;
             if (account.limit() != 0) _relimit(pool, node, left);
             else if (!member) _relimitElsewhere(node, left);
         } else {
-            stakes.release(node);
+            Stakes(stakes).release(node);
         }
         // The budget's word is read again: the token may have called back.
         _pools[pool].word = _credit(_pools[pool].word, back);
@@ -795,7 +960,7 @@ contract Pools is IPools, SuiteContract {
     function _order(uint256 pool, uint256 state, Unpaid memory unpaid)
         private
         view
-        returns (IStakes.Slash memory order)
+        returns (Stakes.Slash memory order)
     {
         bool rejected = Codes.isReject(unpaid.code);
         bool malformed = unpaid.code == Codes.MALFORMED;
@@ -826,7 +991,6 @@ contract Pools is IPools, SuiteContract {
 
     // ---- Views
 
-    /// @inheritdoc IPools
     function poolOf(uint256 pool) external view returns (Pool memory) {
         uint256 state = _pools[pool].word;
         Desk memory desk = _desks[pool];
@@ -843,12 +1007,10 @@ contract Pools is IPools, SuiteContract {
         });
     }
 
-    /// @inheritdoc IPools
     function ownerOf(uint256 pool) external view returns (address) {
         return _desks[pool].owner;
     }
 
-    /// @inheritdoc IPools
     function accountOf(uint256 pool, address node) external view returns (Account memory) {
         uint256 account = _accounts[_member(pool, node)].word;
         return Account({
@@ -866,12 +1028,11 @@ contract Pools is IPools, SuiteContract {
         });
     }
 
-    /// @inheritdoc IPools
+    /// @notice A file's own word (`FileSlot`), zero where it has none.
     function wordOf(uint256 pool, uint256 sequence) external view returns (uint256) {
         return _files[FileId.checked(pool, sequence)];
     }
 
-    /// @inheritdoc IPools
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32) {
         return _steps[pool][step].canaryRoot;
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Params} from "./Params.sol";
+import {Pools} from "./Pools.sol";
 import {SuiteContract} from "./SuiteContract.sol";
-import {IParams} from "./interfaces/IParams.sol";
-import {ISeats} from "./interfaces/ISeats.sol";
 import {Checkpoint} from "./libraries/Checkpoint.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Lottery} from "./libraries/Lottery.sol";
@@ -11,13 +11,83 @@ import {Memberships} from "./libraries/Memberships.sol";
 import {Bounds, Suite} from "./libraries/Types.sol";
 
 /// @title Seats
-/// @notice Validators' bonds, the keys that own and vote for them, the validator groups that they judge, and the draw.
+/// @notice Validators' seats of equal bond, and the uniform draw among those that chose to judge. A seat judges the
+/// validator groups that it has opted into, five at most, and nothing else. A group below 2^24 is the pool of that
+/// number. Any other group is one that pools name in their terms; by convention its number is the last four bytes of
+/// keccak256 of the group's name, with the highest bit set. The set that a draw uses changes only at epoch boundaries
+/// (an epoch is `epochBlocks` blocks): opting in and out take effect in the next epoch, and draws under way still hold
+/// who opted out.
+/// @dev Validators' bonds, the keys that own and vote for them, the validator groups that they judge, and the draw.
 /// The seats of a group are a list without gaps: a seat that opts in takes the next place, and the last seat takes the
 /// place of one that opts out.
-contract Seats is ISeats, SuiteContract {
+contract Seats is SuiteContract {
     using Checkpoint for uint256;
     using Lottery for Lottery.Urn;
     using Memberships for uint256;
+
+    enum State {
+        None,
+        Active,
+        Left,
+        Closed
+    }
+
+    struct Seat {
+        /// Who posted the bond and receives fees.
+        address owner;
+        /// Base units left of the bond.
+        uint56 bond;
+        State state;
+        /// First epoch in which the seat can be drawn; 0 once it is leaving or was evicted.
+        uint32 activeFrom;
+        /// The hot key that votes.
+        address voter;
+        /// Epoch in which it left, the last one in which it could be drawn; 0 while active.
+        uint32 leftEpoch;
+        /// After `unbondSeat`: when the bond can be withdrawn; 0 before.
+        uint32 releaseAt;
+        /// Duties whose penalty is open: it cannot be withdrawn before they are closed.
+        uint16 frozen;
+        /// The bond fell below `minBond`: not drawn any more, whatever the epoch's set says.
+        bool bondless;
+    }
+
+    event SeatOpened(uint256 indexed seat, address indexed owner, address voter, uint256 bond, uint256 activeFrom);
+    /// @notice The seat can be drawn for `group` from `epoch` on.
+    event SeatOptedIn(uint256 indexed seat, uint256 indexed group, uint256 epoch);
+    /// @notice The seat opted out of `group`, left, or was evicted. Last drawable for it in `epoch`.
+    event SeatOptedOut(uint256 indexed seat, uint256 indexed group, uint256 epoch);
+    event VoterSet(uint256 indexed seat, address voter);
+    event SeatToppedUp(uint256 indexed seat, uint256 amount, uint256 bond);
+    /// @notice The seat left all its groups, or was evicted because its bond fell below `minBond`. Last drawable in
+    /// `epoch`.
+    event SeatLeft(uint256 indexed seat, uint256 epoch, bool evicted);
+    event SeatUnbonding(uint256 indexed seat, uint256 releaseAt);
+    event SeatClosed(uint256 indexed seat, address indexed owner, uint256 bond);
+    event SeatPenalised(uint256 indexed seat, uint256 amount, uint256 bond);
+    event SeatFrozen(uint256 indexed seat, uint256 frozen);
+    event SeatReleased(uint256 indexed seat, uint256 frozen);
+    /// @notice A closed seat was opened again by its owner.
+    event SeatReopened(uint256 indexed seat, address voter, uint256 bond, uint256 activeFrom);
+    /// @notice `collector` got its share of a penalty.
+    event Collected(uint256 indexed seat, address indexed collector, uint256 amount);
+
+    error NotSeatOwner();
+    error NotCourt();
+    error Paused();
+    error ZeroVoter();
+    error SeatInactive();
+    error SeatActive();
+    error TooManySeats();
+    error TooEarly(uint256 epoch, uint256 neededEpoch);
+    error SeatLocked(uint256 releaseAt, uint256 frozen);
+    error UnknownEpoch();
+    error SeatNotClosed();
+    /// @notice Groups are 1 to 2^32 - 1; below 2^24 only those of pools that exist.
+    error BadGroup(uint256 group);
+    error TooManyGroups();
+    error AlreadyOptedIn();
+    error NotOptedIn();
 
     /// Seats ever opened: their ids have 16 bits and are never used again.
     uint256 public constant MAX_SEATS = type(uint16).max;
@@ -26,14 +96,11 @@ contract Seats is ISeats, SuiteContract {
     /// What absence may cost of a bond in one epoch, so that nobody is drained by being drawn: one part in so many.
     uint256 public constant FINES_SHARE = 20;
 
-    /// @inheritdoc ISeats
     uint256 public immutable epochBlocks;
-    /// @inheritdoc ISeats
     uint256 public immutable bond;
-    /// @inheritdoc ISeats
     uint256 public immutable minBond;
 
-    /// @inheritdoc ISeats
+    /// @notice Seats ever opened; the last seat's id.
     uint256 public opened;
     mapping(uint256 seat => Seat) private _seats;
     /// @dev Drawable seats (a Checkpoint).
@@ -45,24 +112,25 @@ contract Seats is ISeats, SuiteContract {
     mapping(uint256 seat => uint256 word) private _fines;
 
     modifier onlyCourt() {
-        bool judges = msg.sender == address(court) || msg.sender == address(juries);
-        if (!judges && msg.sender != address(appeals) && msg.sender != canaries) revert NotCourt();
+        bool judges = msg.sender == court || msg.sender == juries;
+        if (!judges && msg.sender != appeals && msg.sender != canaries) revert NotCourt();
         _;
     }
 
     constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_)
         SuiteContract(suite, suite.seats)
     {
-        if (bond_ == 0 || bond_ > type(uint56).max) revert IParams.OutOfBounds("bond");
-        if (minBond_ == 0 || minBond_ > bond_) revert IParams.OutOfBounds("minBond");
+        if (bond_ == 0 || bond_ > type(uint56).max) revert Params.OutOfBounds("bond");
+        if (minBond_ == 0 || minBond_ > bond_) revert Params.OutOfBounds("minBond");
         // A seed's own epoch and those in which it can be drawn must fit the history of EIP-2935.
-        if (epochBlocks_ < 2 || epochBlocks_ > 2000) revert IParams.OutOfBounds("epochBlocks");
+        if (epochBlocks_ < 2 || epochBlocks_ > 2000) revert Params.OutOfBounds("epochBlocks");
         (bond, minBond, epochBlocks) = (bond_, minBond_, epochBlocks_);
     }
 
     // ---- Bonds
 
-    /// @inheritdoc ISeats
+    /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn for `groups` from the next epoch
+    /// on.
     function openSeat(address voter, uint256[] calldata groups) external nonReentrant returns (uint256 seat) {
         seat = ++opened;
         if (seat > MAX_SEATS) revert TooManySeats();
@@ -70,7 +138,7 @@ contract Seats is ISeats, SuiteContract {
         _open(seat, voter, groups);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Opens a closed seat again with a new bond. Its id stays its owner's.
     function reopenSeat(uint256 seat, address voter, uint256[] calldata groups) external nonReentrant {
         _onlyOwner(seat);
         if (_seats[seat].state != State.Closed) revert SeatNotClosed();
@@ -78,7 +146,7 @@ contract Seats is ISeats, SuiteContract {
         _open(seat, voter, groups);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Restores a penalised bond to its full size; anyone may pay.
     function topUp(uint256 seat) external nonReentrant {
         Seat storage slot = _seats[seat];
         if (slot.state != State.Active) revert SeatInactive();
@@ -88,13 +156,13 @@ contract Seats is ISeats, SuiteContract {
         _receive(amount);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Takes the seat out of all sets from the next epoch on. `unbondSeat` and `withdrawSeat` follow.
     function leaveSeat(uint256 seat) external {
         _onlyActive(seat);
         _leave(seat, false);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Starts the unbonding period, once no draw can reach the seat.
     function unbondSeat(uint256 seat) external {
         _onlyOwner(seat);
         Seat storage slot = _seats[seat];
@@ -107,7 +175,8 @@ contract Seats is ISeats, SuiteContract {
         emit SeatUnbonding(seat, releaseAt);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Sends the bond to the owner after the unbonding period, once no duty is open. A hundredth of a full bond
+    /// is burnt, so that no bond can use up more than a hundred of the 65,535 ids.
     function withdrawSeat(uint256 seat) external nonReentrant {
         _onlyOwner(seat);
         Seat storage slot = _seats[seat];
@@ -124,7 +193,7 @@ contract Seats is ISeats, SuiteContract {
         _send(msg.sender, amount);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Replaces the voting key at once, for open lanes too. The old key reveals what it committed.
     function setVoter(uint256 seat, address voter) external {
         _onlyOwner(seat);
         if (voter == address(0)) revert ZeroVoter();
@@ -159,13 +228,14 @@ contract Seats is ISeats, SuiteContract {
 
     // ---- Which groups a seat judges
 
-    /// @inheritdoc ISeats
+    /// @notice Lets the seat judge one more group from the next epoch on.
     function optIn(uint256 seat, uint256 group) external {
         _onlyActive(seat);
         _memberships[seat] = _enter(_memberships[seat], seat, group);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Takes the seat out of the group's set from the next epoch on. It keeps the duties of draws from earlier
+    /// sets.
     function optOut(uint256 seat, uint256 group) external {
         _onlyActive(seat);
         uint256 word = _memberships[seat];
@@ -178,7 +248,7 @@ contract Seats is ISeats, SuiteContract {
     function _enter(uint256 word, uint256 seat, uint256 group) private returns (uint256) {
         if (group == 0 || group > type(uint32).max) revert BadGroup(group);
         // what is not there yet may become anybody's
-        if (group < Bounds.FIRST_SHARED_GROUP && group > pools.poolCount()) revert BadGroup(group);
+        if (group < Bounds.FIRST_SHARED_GROUP && group > Pools(pools).poolCount()) revert BadGroup(group);
         if (word.find(group) != Memberships.MOST) revert AlreadyOptedIn();
         uint256 index = word.find(0);
         if (index == Memberships.MOST) revert TooManyGroups();
@@ -222,7 +292,8 @@ contract Seats is ISeats, SuiteContract {
 
     // ---- Draw
 
-    /// @inheritdoc ISeats
+    /// @notice Draws up to `size` different seats of `group` in `epoch`, none of `excluded`, none owned by
+    /// `excludedOwner`, none without a bond. Returns fewer if there are too few.
     function draw(
         bytes32 seed,
         uint256 epoch,
@@ -256,7 +327,7 @@ contract Seats is ISeats, SuiteContract {
 
     // ---- Penalties
 
-    /// @inheritdoc ISeats
+    /// @notice Takes up to `amount` of a bond and sends it to the caller's choice: the burn address or a jury's fees.
     function penalise(uint256 seat, uint256 amount, address to)
         external
         onlyCourt
@@ -267,7 +338,7 @@ contract Seats is ISeats, SuiteContract {
         _send(to, taken);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Takes up to `amount` of a bond: a share for the collector, the rest is burnt.
     function collect(uint256 seat, uint256 amount, address collector)
         external
         onlyCourt
@@ -277,7 +348,7 @@ contract Seats is ISeats, SuiteContract {
         return _collect(seat, amount, collector);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice The same for absence: at most a twentieth of a full bond in one epoch.
     function fine(uint256 seat, uint256 amount, address collector)
         external
         onlyCourt
@@ -293,12 +364,10 @@ contract Seats is ISeats, SuiteContract {
         return _collect(seat, amount, collector);
     }
 
-    /// @inheritdoc ISeats
     function freeze(uint256 seat) external onlyCourt {
         emit SeatFrozen(seat, ++_seats[seat].frozen);
     }
 
-    /// @inheritdoc ISeats
     function release(uint256 seat) external onlyCourt {
         emit SeatReleased(seat, --_seats[seat].frozen);
     }
@@ -326,22 +395,19 @@ contract Seats is ISeats, SuiteContract {
 
     // ---- Views
 
-    /// @inheritdoc ISeats
     function seatOf(uint256 seat) external view returns (Seat memory) {
         return _seats[seat];
     }
 
-    /// @inheritdoc ISeats
     function voterOf(uint256 seat) external view returns (address) {
         return _seats[seat].voter;
     }
 
-    /// @inheritdoc ISeats
     function ownerOf(uint256 seat) external view returns (address) {
         return _seats[seat].owner;
     }
 
-    /// @inheritdoc ISeats
+    /// @notice The groups that a seat has opted into.
     function groupsOf(uint256 seat) external view returns (uint256[] memory groups) {
         uint256 word = _memberships[seat];
         groups = new uint256[](Memberships.MOST);
@@ -355,18 +421,18 @@ contract Seats is ISeats, SuiteContract {
         }
     }
 
-    /// @inheritdoc ISeats
     function currentEpoch() public view returns (uint256) {
         return block.number / epochBlocks;
     }
 
-    /// @inheritdoc ISeats
+    /// @notice Seats that can be drawn for `group` in `epoch`: the next one, the current one or one of the three before
+    /// it.
     function countAt(uint256 group, uint256 epoch) public view returns (uint256) {
         _known(epoch);
         return _counts[group].read(epoch);
     }
 
-    /// @inheritdoc ISeats
+    /// @notice The seat in `place` (0 to countAt − 1) of `group` in `epoch`.
     function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256) {
         _known(epoch);
         return _places[_key(group, place)].read(epoch);

@@ -2,13 +2,87 @@
 pragma solidity 0.8.37;
 
 import {SuiteContract} from "./SuiteContract.sol";
-import {IStakes} from "./interfaces/IStakes.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {Suite} from "./libraries/Types.sol";
 
 /// @title Stakes
-contract Stakes is IStakes, SuiteContract {
+/// @notice Operators' stake, one per node. A node key belongs for ever to the operator that registered it with the
+/// key's consent. Stake can be withdrawn when the node is in no pool, its last pool's windows are over, and nothing of
+/// it is frozen. Only Pools binds nodes. Only Pools and NodeChallenges freeze and slash, on verdicts and open
+/// challenges.
+contract Stakes is SuiteContract {
+    struct Node {
+        /// The owner of the stake, who receives the pay; zero for an unknown node.
+        address operator;
+        /// Base units at stake.
+        uint56 stake;
+        /// The pool it is in, or 0.
+        uint24 pool;
+        /// Rejected files that are not final yet, and node challenges that are open. A count that has reached its end
+        /// stays there: the stake is then locked for good, never free too early.
+        uint16 frozen;
+        /// When the stake can be withdrawn, if `pool` and `frozen` are 0.
+        uint40 releaseAt;
+        /// The pool it was in last.
+        uint24 lastPool;
+    }
+
+    struct Slash {
+        /// Share of the stake to take, in 1/10000; when 0, `amount` is taken instead.
+        uint256 bps;
+        uint256 amount;
+        /// What the node's other files may still cost, and is not taken.
+        uint256 kept;
+        /// Most that goes to the caller, first: Pools or NodeChallenges.
+        uint256 fees;
+        /// Most that goes to Appeals for Pools, and to NodeChallenges for itself; and its bound as a share of what is
+        /// taken, in 1/10000.
+        uint256 reward;
+        uint256 rewardBps;
+        /// Below this, the node leaves its pool; what stake is left stays locked until `lockedUntil`.
+        uint256 minStake;
+        uint256 lockedUntil;
+        /// Who gets a share of what would be burnt, for making the penalty due; or zero.
+        address collector;
+    }
+
+    event NodeRegistered(address indexed node, address indexed operator, uint256 stake);
+    event StakeLent(address indexed node, address indexed sponsor, uint256 amount);
+    /// @notice Part of a withdrawal went to the sponsor.
+    event LoanRepaid(address indexed node, address indexed sponsor, uint256 amount);
+    event StakeDeposited(address indexed node, uint256 amount, uint256 stake);
+    event StakeWithdrawn(address indexed node, address indexed operator, uint256 amount, uint256 stake);
+    event NodeBound(address indexed node, uint256 indexed pool);
+    event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
+    event NodeFrozen(address indexed node, uint256 frozen);
+    event NodeReleased(address indexed node, uint256 frozen);
+    /// @notice `fees` went to Pools for the committee or to NodeChallenges for its jury, `reward` to Appeals
+    /// or NodeChallenges, a share to the collector, and the rest waits to be burnt. `frozen` freezes are left. A node without stake is in no pool.
+    /// A node that leaves its pool with stake left is unbound (`NodeUnbound`).
+    event NodeSlashed(
+        address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake, uint256 frozen
+    );
+    /// @notice `collector` got its share of a penalty.
+    event Collected(address indexed node, address indexed collector, uint256 amount);
+
+    error NotOperator();
+    error NotSponsor();
+    error NothingLent();
+    /// @notice What is lent of the node's stake is for this pool only.
+    error LentFor(uint256 pool);
+    error NotPools();
+    error Paused();
+    error AlreadyRegistered();
+    error UnknownNode();
+    error BadConsent();
+    error ConsentExpired();
+    error AmountTooLarge();
+    error StakeTooLow(uint256 stake, uint256 needed);
+    error InPool(uint256 pool);
+    error StakeLocked(uint256 releaseAt, uint256 frozen);
+    error NothingToBurn();
+
     bytes32 public constant CONSENT_TYPEHASH = keccak256("Consent(address node,address operator,uint256 expiry)");
     bytes32 public constant SPONSORSHIP_TYPEHASH =
         keccak256("Sponsorship(address node,address operator,address sponsor,uint256 expiry)");
@@ -21,29 +95,37 @@ contract Stakes is IStakes, SuiteContract {
         uint24 pool;
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Base units that were taken and are not burnt yet.
     uint256 public unburnt;
     mapping(address node => Node) private _nodes;
     mapping(address node => Loan) private _loans;
 
     modifier onlyPools() {
-        if (msg.sender != address(pools)) revert NotPools();
+        if (msg.sender != pools) revert NotPools();
         _;
     }
 
     modifier onlyJudges() {
-        if (msg.sender != address(pools) && msg.sender != nodeChallenges) revert NotPools();
+        if (msg.sender != pools && msg.sender != nodeChallenges) revert NotPools();
         _;
     }
 
     constructor(Suite memory suite) SuiteContract(suite, suite.stakes) {}
 
-    /// @inheritdoc IStakes
+    /// @notice Registers `node` under the caller and stakes `amount` (the caller approved it before).
+    /// @param expiry Last second at which the consent may be used.
+    /// @param consent The node key's EIP-712 signature of
+    /// Consent(address node,address operator,uint256 expiry), domain {name "muster-stakes", version "1", chainId,
+    /// this}.
     function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external nonReentrant {
         _register(node, msg.sender, amount, expiry, consentDigest(node, msg.sender, expiry), consent);
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Registers `node` under `operator`; the stake is a loan of the caller. It goes back to the caller before
+    /// the operator can withdraw anything. Until then the node can join `pool` only. A slash takes of it like of any
+    /// stake.
+    /// @param consent The node key's signature of Sponsorship(address node,address operator,address sponsor,uint256
+    /// expiry), same domain.
     function registerFor(
         address node,
         address operator,
@@ -59,7 +141,7 @@ contract Stakes is IStakes, SuiteContract {
         emit StakeLent(node, msg.sender, amount);
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Adds stake; anyone may pay. The limit in a pool grows after `Pools.refresh`.
     function deposit(address node, uint256 amount) external nonReentrant {
         Node storage slot = _nodes[node];
         if (slot.operator == address(0)) revert UnknownNode();
@@ -72,13 +154,15 @@ contract Stakes is IStakes, SuiteContract {
         _receive(amount);
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Sends stake to its operator, but what is lent of it to its sponsor first. Operator only; see
+    /// `withdrawable`.
     function withdraw(address node, uint256 amount) external nonReentrant {
         if (_nodes[node].operator != msg.sender) revert NotOperator();
         _withdraw(node, amount);
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Sends a free stake back to its sponsor, up to the loan. Sponsor only: anybody else could take a node its
+    /// stake before it joins.
     function repay(address node) external nonReentrant {
         (address sponsor, uint256 amount) = loanOf(node);
         if (sponsor != msg.sender) revert NotSponsor();
@@ -86,7 +170,8 @@ contract Stakes is IStakes, SuiteContract {
         _withdraw(node, amount);
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Burns what slashes took and nobody gets; anyone may call. One base unit stays, so that the next slash
+    /// does not pay for a fresh storage word.
     function burn() external nonReentrant {
         if (unburnt < 2) revert NothingToBurn();
         uint256 amount = unburnt - 1;
@@ -94,7 +179,6 @@ contract Stakes is IStakes, SuiteContract {
         _send(SINK, amount);
     }
 
-    /// @inheritdoc IStakes
     function bind(address node, uint256 pool, uint256 minStake)
         external
         onlyPools
@@ -114,24 +198,22 @@ contract Stakes is IStakes, SuiteContract {
         emit NodeBound(node, pool);
     }
 
-    /// @inheritdoc IStakes
     function unbind(address node, uint256 releaseAt) external onlyPools {
         _unbind(node, releaseAt);
     }
 
-    /// @inheritdoc IStakes
     function freeze(address node) external onlyJudges {
         uint256 frozen = _nodes[node].frozen;
         if (frozen != type(uint16).max) _nodes[node].frozen = uint16(++frozen);
         emit NodeFrozen(node, frozen);
     }
 
-    /// @inheritdoc IStakes
     function release(address node) external onlyJudges {
         emit NodeReleased(node, _release(node));
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Takes part of a node's stake and ends one freeze. First come the fees, then the reward, then the
+    /// collector's share; the rest waits for `burn`. `left` base units stay at stake.
     function slash(address node, Slash calldata order)
         external
         onlyJudges
@@ -153,46 +235,41 @@ contract Stakes is IStakes, SuiteContract {
         }
         emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, frozen);
         _send(msg.sender, feesPaid);
-        _send(msg.sender == nodeChallenges ? nodeChallenges : address(appeals), rewardPaid);
+        _send(msg.sender == nodeChallenges ? nodeChallenges : appeals, rewardPaid);
         _discard(node, taken - feesPaid - rewardPaid, order.collector);
     }
 
-    /// @inheritdoc IStakes
     function nodeOf(address node) external view returns (Node memory) {
         return _nodes[node];
     }
 
-    /// @inheritdoc IStakes
     function operatorOf(address node) external view returns (address) {
         return _nodes[node].operator;
     }
 
-    /// @inheritdoc IStakes
     function stakeOf(address node) external view returns (uint256) {
         return _nodes[node].stake;
     }
 
-    /// @inheritdoc IStakes
     function withdrawable(address node) external view returns (uint256) {
         Node storage slot = _nodes[node];
         bool locked = slot.pool != 0 || slot.frozen != 0 || block.timestamp < slot.releaseAt;
         return locked ? 0 : slot.stake;
     }
 
-    /// @inheritdoc IStakes
+    /// @notice Who lent of the node's stake, and how much of it is left.
     function loanOf(address node) public view returns (address sponsor, uint256 amount) {
         (sponsor, amount) = (_loans[node].sponsor, _loans[node].amount);
         uint256 stake = _nodes[node].stake;
         if (amount > stake) amount = stake;
     }
 
-    /// @inheritdoc IStakes
+    /// @notice The EIP-712 digest that the node key signs.
     function consentDigest(address node, address operator, uint256 expiry) public view returns (bytes32) {
         bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, expiry));
         return TypedData.digest(keccak256("muster-stakes"), address(this), hash);
     }
 
-    /// @inheritdoc IStakes
     function sponsorshipDigest(address node, address operator, address sponsor, uint256 expiry)
         public
         view

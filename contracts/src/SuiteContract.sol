@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "./interfaces/IAppeals.sol";
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IJuries} from "./interfaces/IJuries.sol";
-import {IParams} from "./interfaces/IParams.sol";
-import {IPools} from "./interfaces/IPools.sol";
-import {ISeats} from "./interfaces/ISeats.sol";
-import {IStakes} from "./interfaces/IStakes.sol";
+import {Params} from "./Params.sol";
 import {Suite, WrongAddress} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
@@ -25,13 +19,13 @@ abstract contract SuiteContract is ReentrancyGuardTransient {
 
     IERC20 internal immutable token;
     /// Public, so that clients see that every contract has the penalties that the suite states.
-    IParams public immutable params;
-    IStakes internal immutable stakes;
-    ISeats internal immutable seats;
-    IPools internal immutable pools;
-    ICourt internal immutable court;
-    IJuries internal immutable juries;
-    IAppeals internal immutable appeals;
+    Params public immutable params;
+    address internal immutable stakes;
+    address internal immutable seats;
+    address internal immutable pools;
+    address internal immutable court;
+    address internal immutable juries;
+    address internal immutable appeals;
     address internal immutable canaries;
     address internal immutable nodeChallenges;
     uint256 internal immutable slashBps;
@@ -47,16 +41,16 @@ abstract contract SuiteContract is ReentrancyGuardTransient {
     constructor(Suite memory suite, address place) {
         if (place != address(this)) revert WrongAddress(place, address(this));
         token = IERC20(suite.token);
-        params = IParams(suite.params);
-        stakes = IStakes(suite.stakes);
-        seats = ISeats(suite.seats);
-        pools = IPools(suite.pools);
-        court = ICourt(suite.court);
-        juries = IJuries(suite.juries);
-        appeals = IAppeals(suite.appeals);
+        params = Params(suite.params);
+        stakes = suite.stakes;
+        seats = suite.seats;
+        pools = suite.pools;
+        court = suite.court;
+        juries = suite.juries;
+        appeals = suite.appeals;
         canaries = suite.canaries;
         nodeChallenges = suite.nodeChallenges;
-        IParams.Values memory values = params.values();
+        Params.Values memory values = params.values();
         slashBps = values.slashBps;
         rewardBps = values.rewardBps;
         malformedPenalty = values.malformedPenalty;

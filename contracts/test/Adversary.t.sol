@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICanaries} from "../src/interfaces/ICanaries.sol";
-import {ICourt} from "../src/interfaces/ICourt.sol";
-import {IParams} from "../src/interfaces/IParams.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
-import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {ICanaries} from "./interfaces/ICanaries.sol";
+import {ICourt} from "./interfaces/ICourt.sol";
+import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
 
 /// @notice Attacks of coalitions: owners with their service key, workers, and seats.
 contract AdversaryTest is Planting {

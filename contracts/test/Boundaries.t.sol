@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../src/interfaces/IParams.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice What is allowed up to its last value, and bodies that need every seat there is.
 contract BoundariesTest is Planting {

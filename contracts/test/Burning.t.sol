@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {Network} from "./helpers/Network.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
 
 /// @notice What slashes take of stakes is nobody's, and leaves in bulk.
 contract BurningTest is Network {

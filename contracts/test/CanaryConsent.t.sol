@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../src/interfaces/IAppeals.sol";
-import {ICanaries} from "../src/interfaces/ICanaries.sol";
-import {IJuries} from "../src/interfaces/IJuries.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {IAppeals} from "./interfaces/IAppeals.sol";
+import {ICanaries} from "./interfaces/ICanaries.sol";
+import {IJuries} from "./interfaces/IJuries.sol";
+import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice What a decoy node's consent is not: another form of its signature, or a way to take anybody's money but what its
 /// own file would have earned.

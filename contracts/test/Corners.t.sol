@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../src/interfaces/ICourt.sol";
-import {IParams} from "../src/interfaces/IParams.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
-import {IStakes} from "../src/interfaces/IStakes.sol";
-import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileRef, PoolTerms} from "../src/libraries/Types.sol";
+import {Voting} from "../src/libraries/Voting.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {ICourt} from "./interfaces/ICourt.sol";
+import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
 
 /// @notice Rare paths: limits of packed fields, outcomes that change late, the last reveal that settles.
 contract CornersTest is Planting {
@@ -108,7 +108,7 @@ contract CornersTest is Planting {
         court.settle(pool, 0, 0, _refs(0));
         _unpack(0);
         _passWindow();
-        vm.expectRevert(IVoting.NotDrawn.selector);
+        vm.expectRevert(Voting.NotDrawn.selector);
         court.closeCommittee(pool, 0, 0);
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IDilocoRuns} from "../src/interfaces/IDilocoRuns.sol";
 import {Deployer} from "./helpers/Deploy.sol";
+import {IDilocoRuns} from "./interfaces/IDilocoRuns.sol";
 
 contract DilocoRunsTest is Deployer {
     IDilocoRuns internal runs;

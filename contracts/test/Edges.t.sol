@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IJuries} from "../src/interfaces/IJuries.sol";
-import {IParams} from "../src/interfaces/IParams.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
-import {ISeats} from "../src/interfaces/ISeats.sol";
-import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {PoolTerms} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
+import {IJuries} from "./interfaces/IJuries.sol";
+import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
+import {ISeats} from "./interfaces/ISeats.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
 
 /// @notice The last second, the last base unit, and what a view says of a thing half done.
 contract EdgesTest is Network {

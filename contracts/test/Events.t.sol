@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../src/interfaces/IAppeals.sol";
-import {ICanaries} from "../src/interfaces/ICanaries.sol";
-import {ICourt} from "../src/interfaces/ICourt.sol";
-import {IJuries} from "../src/interfaces/IJuries.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
-import {ISeats} from "../src/interfaces/ISeats.sol";
-import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {IAppeals} from "./interfaces/IAppeals.sol";
+import {ICanaries} from "./interfaces/ICanaries.sol";
+import {ICourt} from "./interfaces/ICourt.sol";
+import {IJuries} from "./interfaces/IJuries.sol";
+import {IPools} from "./interfaces/IPools.sol";
+import {ISeats} from "./interfaces/ISeats.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
 import {Vm} from "@prb/test/Vm.sol";
 
 /// @notice What daemons learn from events alone: each is there, once, with its figures.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileRef} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
+import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice The main story: submission, votes, outcome, pay.
 contract FlowTest is Network {

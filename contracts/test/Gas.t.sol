@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../src/interfaces/ICourt.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt} from "../src/libraries/Types.sol";
 import {MeasuringChallenges} from "./helpers/MeasuringChallenges.sol";
+import {ICourt} from "./interfaces/ICourt.sol";
+import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice Measures calls as whole transactions (run with --isolate: base cost and calldata included) in steady state,
 /// while the network grows. contracts/tools/gas.mjs reads what it writes.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../src/interfaces/IParams.sol";
-import {ISeats} from "../src/interfaces/ISeats.sol";
-import {ITimelock} from "../src/interfaces/ITimelock.sol";
 import {WrongAddress} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
+import {IParams} from "./interfaces/IParams.sol";
+import {ISeats} from "./interfaces/ISeats.sol";
+import {ITimelock} from "./interfaces/ITimelock.sol";
 import {IAccessControl} from "@openzeppelin/contracts/access/IAccessControl.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
 import {Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeChallenges} from "../src/interfaces/INodeChallenges.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
@@ -10,6 +8,8 @@ import {Tally} from "../src/libraries/Tally.sol";
 import {FileData, FileRef} from "../src/libraries/Types.sol";
 import {CallingToken} from "./attacks/Reentrancy.t.sol";
 import {Network} from "./helpers/Network.sol";
+import {INodeChallenges} from "./interfaces/INodeChallenges.sol";
+import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice Whoever has a lane's words of any time, and calls in any order, gets no file paid twice, unsettled or back.
 contract LaneAttacksTest is Network {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileId} from "../src/libraries/FileId.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {FileData, FileRef} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
+import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice Files that only their lane's hash binds: what its words allow, and what no other words do.
 contract LaneWordsTest is Network {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../src/interfaces/ICourt.sol";
-import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileId} from "../src/libraries/FileId.sol";
 import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
+import {ICourt} from "./interfaces/ICourt.sol";
+import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice Pools, lanes and files are found by packed numbers: one that no pool or file can have never stands for
 /// another's.

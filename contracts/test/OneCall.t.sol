@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../src/interfaces/ICourt.sol";
-import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileRef} from "../src/libraries/Types.sol";
+import {Voting} from "../src/libraries/Voting.sol";
 import {Network} from "./helpers/Network.sol";
+import {ICourt} from "./interfaces/ICourt.sol";
 
 /// @notice Who is the last to commit may reveal in the same call, in committees and juries, and nobody else may.
 contract OneCallTest is Network {
@@ -48,7 +48,7 @@ contract OneCallTest is Network {
     function test_onlyTheLastMemberVotesInOneCall() public {
         address[] memory voters = _voters();
         uint256 opens = court.roundOf(pool, 0, 0).time + 60;
-        bytes memory early = abi.encodeWithSelector(IVoting.RevealNotOpen.selector, opens);
+        bytes memory early = abi.encodeWithSelector(Voting.RevealNotOpen.selector, opens);
         vm.expectRevert(early);
         _voteAlone(voters[0], 0, _all(1));
         _commit(0, 0, 0, _all(1));
@@ -56,16 +56,16 @@ contract OneCallTest is Network {
         _voteAlone(voters[1], 1, _all(1));
         assertEq(_ballot(0, 0, 1), bytes32(0)); // refused whole
         _commit(0, 0, 1, _all(1));
-        vm.expectRevert(IVoting.AlreadyCommitted.selector);
+        vm.expectRevert(Voting.AlreadyCommitted.selector);
         _voteAlone(voters[1], 1, _all(3));
-        vm.expectRevert(IVoting.NotVoter.selector);
+        vm.expectRevert(Voting.NotVoter.selector);
         _voteAlone(stranger, 2, _all(1));
-        vm.expectRevert(IVoting.NotVoter.selector);
+        vm.expectRevert(Voting.NotVoter.selector);
         _voteAlone(voters[0], 2, _all(1));
-        vm.expectRevert(IVoting.WrongReveal.selector);
+        vm.expectRevert(Voting.WrongReveal.selector);
         _voteAlone(voters[2], 2, 1 << 64);
         _wait(60);
-        vm.expectRevert(abi.encodeWithSelector(IVoting.CommitOver.selector, opens));
+        vm.expectRevert(abi.encodeWithSelector(Voting.CommitOver.selector, opens));
         _voteAlone(voters[2], 2, _all(1));
     }
 
@@ -84,7 +84,7 @@ contract OneCallTest is Network {
         juries.draw(trial);
         (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
         for (uint256 i = 0; i < 4; ++i) {
-            vm.expectRevert(abi.encodeWithSelector(IVoting.RevealNotOpen.selector, clock + 60));
+            vm.expectRevert(abi.encodeWithSelector(Voting.RevealNotOpen.selector, clock + 60));
             vm.prank(voters[4]);
             juries.vote(trial, 4, Codes.ACCEPT, VERDICT, SALT);
             _juror(trial, i, Codes.ACCEPT);

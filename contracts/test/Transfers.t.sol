@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IMusterToken} from "../src/interfaces/IMusterToken.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {IMusterToken} from "./interfaces/IMusterToken.sol";
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 
 /// @notice A token that refuses to move nothing, as some do.

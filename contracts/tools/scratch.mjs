@@ -10,21 +10,26 @@ import { OFF, ON, SWITCH } from "./weave.mjs";
 
 export function sourcePaths(root) {
   return readdirSync(join(root, "contracts", "src"), { recursive: true })
-    .filter((name) => name.endsWith(".sol") && !name.startsWith("interfaces"))
+    .filter((name) => name.endsWith(".sol"))
     .map((name) => `contracts/src/${name}`)
     .sort();
 }
 
-// What solc says of sources {path: text}: their syntax trees, and its errors {file, start, end, message}.
-export function analyse(root, sources) {
+// What solc's standard JSON says of sources {path: text}; without bytecode in the selection it takes seconds.
+export function compile(root, sources, selection) {
   const solc = createRequire(join(root, "package.json"))("solc");
   const read = (path) => ({ contents: readFileSync(join(root, path.startsWith("@openzeppelin/") ? join("node_modules", path) : path), "utf8") });
   const input = {
     language: "Solidity",
     sources: Object.fromEntries(Object.entries(sources).map(([path, content]) => [path, { content }])),
-    settings: { viaIR: true, evmVersion: "prague", outputSelection: { "*": { "": ["ast"] } } },
+    settings: { viaIR: true, evmVersion: "prague", outputSelection: selection },
   };
-  const output = JSON.parse(solc.compile(JSON.stringify(input), { import: read }));
+  return JSON.parse(solc.compile(JSON.stringify(input), { import: read }));
+}
+
+// Their syntax trees, and errors {file, start, end, message}.
+export function analyse(root, sources) {
+  const output = compile(root, sources, { "*": { "": ["ast"] } });
   const errors = (output.errors ?? []).filter((one) => one.severity === "error");
   return {
     trees: Object.fromEntries(Object.keys(sources).map((path) => [path, output.sources?.[path]?.ast])),

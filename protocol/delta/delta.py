@@ -409,17 +409,3 @@ class DeltaReader:
         if sha256(tensor) != entry.sha256:
             raise DeltaError(f"{entry.name} does not come out with its hash: the delta or the base is damaged")
         return tensor
-
-
-def apply_delta(
-    delta: bytes | memoryview, base: Weights, base_index: WeightIndex, expected: bytes | None = None
-) -> tuple[dict[str, Bytes], WeightIndex]:
-    """Apply a delta and return all tensors and their index. Unchanged tensors are the base's own arrays, whose hashes
-    the caller has checked before. Raises DeltaError, and then nothing was made."""
-    reader = DeltaReader(delta, base_index, expected)
-    changed = set(reader.changed)
-    tensors = {
-        entry.name: reader.tensor(entry, base[entry.name]) if entry.name in changed else base[entry.name]
-        for entry in reader.index.tensors
-    }
-    return tensors, reader.index

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import explained
-from storage.keys import check_content, check_sha256, parse_key
+from storage.keys import check_sha256, parse_key
 from storage.partial import PartFile, PartialDownload
 from storage.sources import MultiSource
 
@@ -78,14 +78,13 @@ class RelayCache:
     def _checked_size(self, key: str, named: int) -> int:
         """Return the size of a right file. A shard is read a piece at a time, and not at all if its size is not
         `named`. Raises OSError, IntegrityError."""
-        with (self.folder / key).open("rb") as file:
-            if parse_key(key).is_sha256:
-                if (size := os.fstat(file.fileno()).st_size) != named:
-                    raise IntegrityError(f"{key} has {size} bytes, not {named}")
-                check_sha256(key, hashlib.file_digest(file, "sha256").digest())
-            else:
-                check_content(key, file.read())
-            return file.tell()
+        path = self.folder / key
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if parse_key(key).is_sha256 and size != named:
+                raise IntegrityError(f"{key} has {size} bytes, not {named}")
+            check_sha256(key, hashlib.file_digest(file, "sha256").digest(), path.read_bytes)
+            return size
 
     def path(self, key: str) -> Path | None:
         """Return the object's file, if it is here, without reading it. A file of the wrong size is deleted."""
@@ -110,7 +109,7 @@ class RelayCache:
             with (self.folder / key).open("rb") as file:
                 while data := file.read(min(_PIECE, size - len(whole))):
                     whole.append(data)
-            check_sha256(key, whole.sha256)
+            check_sha256(key, whole.sha256, whole.whole)
         except (OSError, IntegrityError) as error:
             log.warning("%s is damaged on the disk: %s", key, error)
             self._delete(key)

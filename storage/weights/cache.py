@@ -1,8 +1,8 @@
 """The cache of a node's weights: folders by manifest digest, and what an unfinished fetch has brought.
 
-`<cache>/<digest>/` holds a complete version, `<cache>/<digest>.json` its manifest, `<cache>/shards/<sha256>` loose
-shards. Shards of complete versions are found inside their files, so nothing is stored twice. A full fetch assembles the
-files in place: every shard is written at its offset, and nothing is copied once it is here.
+`<cache>/<digest>/` holds a complete version, `<cache>/<digest>.json` its manifest, `<cache>/.<digest>.parts/` the files
+and deltas that a fetch assembles in place: every shard is written at its offset. Shards of complete versions are found
+inside their files, so nothing is stored twice.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,48 +31,53 @@ Locations = Mapping[str, tuple[Path, int]]
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a shard belongs: the file's number, and the offset of its first byte."""
+    """Where a shard belongs: the file's name, and the offset of its first byte."""
 
     shard: Shard
-    file: int
+    file: str
     offset: int
 
 
-def spots(files: Iterable[WeightFile]) -> dict[str, list[Spot]]:
-    """Return all spots by the shard's SHA-256, in order."""
+def spots(files: Mapping[str, Sequence[Shard]]) -> dict[str, list[Spot]]:
+    """Return all spots in files of these shards, by the shard's SHA-256, in order."""
     spots: dict[str, list[Spot]] = {}
-    for number, file in enumerate(files):
+    for name, shards in files.items():
         offset = 0
-        for shard in file.shards:
-            spots.setdefault(shard.sha256, []).append(Spot(shard, number, offset))
+        for shard in shards:
+            spots.setdefault(shard.sha256, []).append(Spot(shard, name, offset))
             offset += shard.size
     return spots
 
 
-class Assembly(ExitStack):
-    """The `files` of one version in `folder`, where a killed process may have left some of their bytes. For one process
-    at a time; leaving its context closes the files. Raises OSError; FileExistsError if something else is in the way."""
+def shards_of(manifest: Manifest) -> dict[str, Sequence[Shard]]:
+    """Return the shards of each file, by its name."""
+    return {file.name: file.shards for file in manifest.files}
 
-    def __init__(self, folder: Path, files: tuple[WeightFile, ...]) -> None:
+
+class Assembly(ExitStack):
+    """Files in `folder`, by name, while their shards come; a killed process may have left some of their bytes. For one
+    process at a time; leaving its context closes the files. Raises OSError."""
+
+    def __init__(self, folder: Path, files: Mapping[str, Sequence[Shard]]) -> None:
         super().__init__()
-        self.folder, self._left = folder, set[int]()
+        self.folder, self._left = folder, set[str]()
+        if folder.is_symlink() or not folder.is_dir():
+            _remove(folder)
         folder.mkdir(exist_ok=True)
-        names = {file.name for file in files}
-        if not stat.S_ISDIR(folder.lstat().st_mode) or any(path.name not in names for path in folder.iterdir()):
-            raise FileExistsError(f"{folder} holds something else")
+        for path in folder.iterdir():
+            if not stat.S_ISREG(path.lstat().st_mode):
+                _remove(path)
         os.utime(folder)
         with ExitStack() as opened:
-            self._files = [opened.enter_context(self._file(number, file)) for number, file in enumerate(files)]
+            self._files = {name: opened.enter_context(self._file(name, shards)) for name, shards in files.items()}
             self.enter_context(opened.pop_all())
 
-    def _file(self, number: int, file: WeightFile) -> BinaryIO:
-        path = self.folder / file.name
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(path.lstat().st_mode):
-                raise FileExistsError(f"{path} is not a plain file")
-            self._left.add(number)
+    def _file(self, name: str, shards: Sequence[Shard]) -> BinaryIO:
+        path = self.folder / name
+        if path.exists():
+            self._left.add(name)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        os.ftruncate(handle, file.size)
+        os.ftruncate(handle, sum(shard.size for shard in shards))
         return os.fdopen(handle, "rb+", buffering=0)
 
     def has(self, spot: Spot) -> bool:
@@ -86,16 +91,24 @@ class Assembly(ExitStack):
         def part_file() -> PartFile:
             with lock:
                 if at_spot and not at_spot[-1].sealed:
-                    return PartFile(self.folder.parent / "shards")
+                    return PartFile(self.folder.parent / PART_FILES)
                 at_spot.append(PartFile(location=(self._files[spot.file], spot.offset)))
                 return at_spot[-1]
 
         return part_file
 
-    def copy(self, spot: Spot, cache: "WeightCache", locations: Locations) -> bool:
-        """Copy the shard from the cache; return whether it was there."""
+    def copy(self, spot: Spot, locations: Locations) -> bool:
+        """Copy the shard from a complete version; return whether it was there. Raises OSError if the disk is full."""
         os.utime(self.folder)
-        return cache.copy_shard(spot.shard, locations, self._files[spot.file], spot.offset)
+        path, offset = locations.get(spot.shard.sha256, (self.folder, 0))
+        try:
+            if not path.is_file():  # a pipe would be waited for without end
+                return False
+            file = path.open("rb", buffering=0)
+        except OSError:
+            return False
+        with file:
+            return _copy(file, offset, spot.shard, self._files[spot.file], spot.offset)
 
     def keep(self, spot: Spot, whole: PartialDownload) -> None:
         """Keep the checked shard that was fetched into one of its part files."""
@@ -109,7 +122,7 @@ class Assembly(ExitStack):
 
 
 KEPT_VERSIONS = 5
-_PARTS = ".parts"
+PART_FILES, _PARTS = "shards", ".parts"
 _VERSION = re.compile(r"[0-9a-f]{64}")
 _LOCK_SECONDS = 3600.0
 _ABANDONED_SECONDS = 86_400.0
@@ -133,9 +146,8 @@ class WeightCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.shards = folder / "shards"
         with explained(f"make the weights cache {folder}", "choose another"):
-            self.shards.mkdir(parents=True, exist_ok=True)
+            (folder / PART_FILES).mkdir(parents=True, exist_ok=True)
 
     def version(self, digest: bytes) -> Path:
         return self.folder / digest.hex()
@@ -143,7 +155,8 @@ class WeightCache:
     def _manifest(self, digest: bytes) -> Path:
         return self.folder / f"{digest.hex()}.json"
 
-    def _parts(self, digest: bytes) -> Path:
+    def parts(self, digest: bytes) -> Path:
+        """Return the folder where the version is assembled."""
         return self.folder / f".{digest.hex()}{_PARTS}"
 
     def locked(self, digest: bytes) -> AbstractContextManager[None]:
@@ -177,36 +190,31 @@ class WeightCache:
         if self.manifest(manifest.digest) is None:
             write_atomic(self._manifest(manifest.digest), manifest.canonical())
 
-    def assembly(self, manifest: Manifest) -> Assembly:
-        """Open the version's files where the next process finds what was fetched; only while it is `locked`."""
-        folder = self._parts(manifest.digest)
-        try:
-            return Assembly(folder, manifest.files)
-        except FileExistsError:
-            _remove(folder)
-            return Assembly(folder, manifest.files)
-
-    def assembled_bytes(self, digest: bytes) -> int:
-        """Return how many bytes of the version's assembly are on the disk."""
+    def assembled_bytes(self, digest: bytes, files: Iterable[str]) -> int:
+        """Return how many bytes of these files of the version's assembly are on the disk."""
+        paths = [self.parts(digest) / name for name in files]
         with suppress(OSError):
-            return sum(path.lstat().st_blocks * 512 for path in self._parts(digest).iterdir())
+            return sum(path.lstat().st_blocks * 512 for path in paths if path.exists())
         return 0
 
     def install(self, manifest: Manifest, fill: Callable[[Path], None] | None = None) -> None:
-        """Make the folder that `fill` writes, or the assembly, the version's, atomically; drop its loose shards."""
-        version, parts = self.version(manifest.digest), self._parts(manifest.digest)
+        """Make the folder that `fill` writes, or the assembly, the version's, atomically."""
+        version, parts = self.version(manifest.digest), self.parts(manifest.digest)
         if fill is None:
+            names = {file.name for file in manifest.files}
+            for path in parts.iterdir():  # of another plan that was tried before
+                if path.name not in names:
+                    _remove(path)
             put_folder(parts, version)
         else:
             write_folder(version, fill)
         self.remember(manifest)
         _remove(parts)
-        self.forget(manifest.shards())
 
     def sweep(self, digest: bytes) -> None:
         """Remove what a dead process left of this version, and what is in its way; only while it is `locked`."""
         for path in self.folder.glob(f".{digest.hex()}.*"):
-            if path != self._parts(digest):
+            if path != self.parts(digest):
                 _remove(path)
         version, manifest = self.version(digest), self._manifest(digest)
         for path, right in ((version, version.is_dir()), (manifest, manifest.is_file())):
@@ -226,60 +234,25 @@ class WeightCache:
             _remove(self._manifest(digest))
             _remove(self.version(digest))
         old = time.time() - _ABANDONED_SECONDS
-        for path in (*self.shards.iterdir(), *self.folder.glob(".*.*")):
+        for path in (*(self.folder / PART_FILES).iterdir(), *self.folder.glob(".*.*")):
             if _modified(path) < old:
                 _remove(path)
-
-    # Shards
-
-    def part_file(self) -> PartFile:
-        return PartFile(self.shards)
-
-    def keep_shard(self, shard: Shard, whole: PartialDownload) -> None:
-        """Keep a checked shard that was fetched into a `part_file`."""
-        whole.part.keep(self.shards / shard.sha256)
 
     def find_shards(self) -> dict[str, tuple[Path, int]]:
         """Return where complete versions hold each shard. Unchecked."""
         locations: dict[str, tuple[Path, int]] = {}
         for digest in self.versions():
             manifest = self.manifest(digest)
-            for file in manifest.files if manifest else ():
-                offset = 0
-                for shard in file.shards:
-                    locations[shard.sha256] = (self.version(digest) / file.name, offset)
-                    offset += shard.size
+            for all_spots in spots(shards_of(manifest)).values() if manifest else ():
+                locations[all_spots[0].shard.sha256] = self.version(digest) / all_spots[0].file, all_spots[0].offset
         return locations
 
-    def copy_shard(self, shard: Shard, elsewhere: Locations, out: BinaryIO | None = None, start: int = 0) -> bool:
-        """Write the shard to `out`, if that is given, from `start` on; return whether it was found, as a loose file or
-        `elsewhere`. Raises OSError if `out` refuses it."""
-        loose = self.shards / shard.sha256
-        for path, offset in ((loose, 0), elsewhere.get(shard.sha256, (loose, 0))):
-            try:
-                if not path.is_file():  # a pipe would be waited for without end
-                    continue
-                file = path.open("rb", buffering=0)
-            except OSError:
-                continue
-            with file:
-                if _copy(file, offset, shard, out, start):
-                    return True
-        _remove(loose)
-        return False
-
-    def forget(self, shards: Iterable[Shard]) -> None:
-        """Remove loose shards."""
-        for shard in shards:
-            _remove(self.shards / shard.sha256)
-
-    def make_room(self, needed: Iterable[Shard], assembled: bytes = b"") -> None:
-        """Remove loose shards that are not `needed`, and all assemblies but that of the version `assembled`, if they
-        are older than an hour: fetches that never succeed would fill the disk."""
-        names, old = {shard.sha256 for shard in needed}, time.time() - _IDLE_SECONDS
-        names.add(self._parts(assembled).name)
-        for path in (*self.shards.iterdir(), *self.folder.glob(f".*{_PARTS}")):
-            if path.name not in names and _modified(path) < old:
+    def make_room(self, digest: bytes) -> None:
+        """Remove assemblies of other versions than this, and part files, if they are older than an hour: fetches that
+        never succeed would fill the disk."""
+        old = time.time() - _IDLE_SECONDS
+        for path in (*(self.folder / PART_FILES).iterdir(), *self.folder.glob(f".*{_PARTS}")):
+            if path != self.parts(digest) and _modified(path) < old:
                 _remove(path)
 
 

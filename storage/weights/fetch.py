@@ -8,13 +8,12 @@ import heapq
 import itertools
 import logging
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -23,7 +22,16 @@ from protocol.waits import WAITS
 from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload
 from storage.sources import MultiSource
-from storage.weights.cache import KEPT_VERSIONS, Locations, Spot, WeightCache, has_its_shards, spots
+from storage.weights.cache import (
+    KEPT_VERSIONS,
+    Assembly,
+    Locations,
+    Spot,
+    WeightCache,
+    has_its_shards,
+    shards_of,
+    spots,
+)
 from storage.weights.manifest import (
     MAX_SHARDS,
     MAX_STORED_BYTES,
@@ -75,18 +83,22 @@ class FetchPlan:
         return list(itertools.pairwise(self.digests))
 
     @property
-    def shards(self) -> list[Shard]:
-        """All shards that the plan takes."""
-        start = [] if self.held else self.versions[0].shards()
-        return [*start, *(shard for delta in self.deltas for shard in delta.shards)]
+    def assembled(self) -> dict[str, Sequence[Shard]]:
+        """The shards of all files that the plan takes: those of the first version unless it is held, then the deltas,
+        under names that no file of a version has."""
+        start = {} if self.held else shards_of(self.versions[0])
+        deltas = (file for delta in self.deltas for file in delta.files)
+        return start | {f".delta-{number}": file.shards for number, file in enumerate(deltas)}
 
-    def deltas_of(self, name: str) -> list[FileDelta]:
-        """Return the deltas of one file in order; steps that leave it unchanged have none."""
-        return [file for delta in self.deltas for file in delta.files if file.name == name]
+    def deltas_of(self, name: str) -> list[tuple[str, FileDelta]]:
+        """Return the deltas of one file in order, each with its name in `assembled`; steps that leave it unchanged have
+        none."""
+        deltas = enumerate(file for delta in self.deltas for file in delta.files)
+        return [(f".delta-{number}", file) for number, file in deltas if file.name == name]
 
     def bytes(self, present: Collection[str]) -> int:
         """Return how many bytes have to be fetched if shards of the SHA-256 in `present` are here."""
-        return _total_bytes(self.shards, present)
+        return _total_bytes(itertools.chain.from_iterable(self.assembled.values()), present)
 
     def after(self, parent: Manifest, delta: StepDelta) -> "FetchPlan":
         """Return the plan that goes from `parent` by `delta` to where this one starts."""
@@ -177,7 +189,7 @@ class DiskFullError(MusterError):
 
 def fetch(
     manifest_hash: bytes,
-    source: OpenObject | MultiSource,
+    source: MultiSource,
     cache_dir: Path,
     scope: ManifestScope,
     step: int | None = None,
@@ -213,22 +225,12 @@ class _Fetcher:
     """One fetch into `cache` from `source` and `fetch_object`, believing manifests of `scope`."""
 
     def __init__(
-        self,
-        cache: WeightCache,
-        source: OpenObject | MultiSource,
-        fetch_object: FetchObject | None,
-        scope: ManifestScope,
+        self, cache: WeightCache, source: MultiSource, fetch_object: FetchObject | None, scope: ManifestScope
     ) -> None:
         self._cache, self._source, self._scope = cache, source, scope
-        self._fetch_object = fetch_object or (source.fetch if isinstance(source, MultiSource) else self._open)
+        self._fetch_object = fetch_object or source.fetch
         self._parents: dict[str, Manifest | None] = {}
         self._fetched_sizes: list[int] = []
-
-    def _open(self, key: str, limit: int, part_files: Callable[[], PartFile]) -> PartialDownload:
-        """Fetch an object from a source that has no part files of its own."""
-        data, whole = self._source(key, limit), PartialDownload(part_files=part_files)
-        whole.append(data)
-        return whole
 
     def manifest(self, digest: bytes) -> Manifest:
         """Return the manifest, checked against its hash and the pool and owner that it must be of.
@@ -238,27 +240,22 @@ class _Fetcher:
         manifest = self._cache.manifest(digest)
         if manifest is not None and manifest.pool_id == self._scope.pool:
             return manifest
-        key, check = object_key("manifests", digest), partial(unseal, expected=digest, scope=self._scope)
-        if isinstance(self._source, MultiSource):
-            return check(self._source(key, MAX_STORED_BYTES, check))
-        return check(self._source(key, MAX_STORED_BYTES))
+        check = partial(unseal, expected=digest, scope=self._scope)
+        return check(self._source(object_key("manifests", digest), MAX_STORED_BYTES, check))
 
     def version(self, wanted: Manifest) -> None:
         """Fetch a version into the cache by the cheapest plan that works."""
         every = {(bytes.fromhex(delta.parent), wanted.digest) for delta in wanted.deltas}
         full = sum(file.size for file in wanted.files)
         disk_full: MusterError | None = None
-        cache, refused, tried = self._cache, set[Link](), list[Shard]()
+        cache, refused = self._cache, set[Link]()
         kept = ((digest, cache.manifest(digest)) for digest in cache.versions() if digest != wanted.digest)
         held = {digest: manifest.step for digest, manifest in kept if manifest is not None}
         while True:
-            present = {*cache.find_shards(), *(path.name for path in cache.shards.iterdir())}
+            present = cache.find_shards()
             plan = cheapest_plan(wanted, self._parent, held, present, refused)
-            tried += plan.shards
             try:
-                self._execute(plan, plan.bytes(present), after_failure=bool(refused))
-                cache.forget(tried)
-                return
+                return self._execute(plan, present, after_failure=bool(refused))
             except MusterError as error:
                 disk_full = error if isinstance(error, DiskFullError) else disk_full
                 if not plan.links:
@@ -282,52 +279,30 @@ class _Fetcher:
             self._parents[delta.parent] = parent
         return self._parents[delta.parent]
 
-    def _execute(self, plan: FetchPlan, size: int, after_failure: bool) -> None:
-        """Fetch the `size` bytes that a plan lacks, and build its last version."""
-        wanted = plan.versions[-1]
+    def _execute(self, plan: FetchPlan, present: Locations, after_failure: bool) -> None:
+        """Fetch what a plan lacks, and build its last version."""
+        wanted, cache, size = plan.versions[-1], self._cache, plan.bytes(present)
         steps = "a delta" if len(plan.links) == 1 else f"{len(plan.links)} deltas"
         how = f"{steps} from step {plan.versions[0].step}" if plan.links else "its full shards"
         log.info("fetching step %d: %s, %.1f MB", wanted.step, how, size / 1e6)
         what = f"weights of step {wanted.step} by {how}" + (", after a useless delta" if after_failure else "")
-        needed = sum(file.size for file in wanted.files)
-        if plan.links:  # a file's deltas are joined beside it before they are applied
-            needed += size + max(sum(delta.size for delta in plan.deltas_of(file.name)) for file in wanted.files)
-        else:
-            needed = max(0, needed - self._cache.assembled_bytes(plan.digests[0]))
-        if shutil.disk_usage(self._cache.folder).free < needed:
-            self._cache.make_room(plan.shards, b"" if plan.links else plan.digests[0])
-        with WAITS.on(what), _disk_errors(self._cache.folder, needed):
-            if not plan.links:
-                self._assemble(wanted)
-                return
-            self._fetch_shards(plan.shards)
+        needed = sum(file.size for file in wanted.files) + (plan.bytes(()) if plan.links else 0)
+        needed = max(0, needed - cache.assembled_bytes(wanted.digest, plan.assembled))
+        if shutil.disk_usage(cache.folder).free < needed:
+            cache.make_room(wanted.digest)
+        with WAITS.on(what), _disk_errors(cache.folder, needed):
+            with Assembly(cache.parts(wanted.digest), plan.assembled) as assembly:
+
+                def fetch_one(all_spots: list[Spot]) -> None:
+                    spot, *others = all_spots
+                    if not assembly.has(spot) and not assembly.copy(spot, present):
+                        assembly.keep(spot, self._fetched(spot.shard, assembly.part_files(spot)))
+                    assembly.repeat(spot, others)
+
+                self._in_parallel(fetch_one, spots(plan.assembled).values())
             if plan.held:
-                self._cache.touch(plan.digests[0])
-            self._cache.install(wanted, partial(rebuild, plan, self._cache))
-
-    def _fetch_shards(self, shards: list[Shard]) -> None:
-        """Fetch every shard into the cache."""
-        cache, locations = self._cache, self._cache.find_shards()
-
-        def fetch_one(shard: Shard) -> None:
-            if not cache.copy_shard(shard, locations):
-                cache.keep_shard(shard, self._fetched(shard, cache.part_file))
-
-        self._in_parallel(fetch_one, {shard.sha256: shard for shard in shards}.values())
-
-    def _assemble(self, wanted: Manifest) -> None:
-        """Fetch every full shard to its place in the files, and make them a version."""
-        cache, locations = self._cache, self._cache.find_shards()
-        with cache.assembly(wanted) as assembly:
-
-            def fetch_one(all_spots: list[Spot]) -> None:
-                spot, *others = all_spots
-                if not assembly.has(spot) and not assembly.copy(spot, cache, locations):
-                    assembly.keep(spot, self._fetched(spot.shard, assembly.part_files(spot)))
-                assembly.repeat(spot, others)
-
-            self._in_parallel(fetch_one, spots(wanted.files).values())
-        cache.install(wanted)
+                cache.touch(plan.digests[0])
+            cache.install(wanted, partial(rebuild, plan, cache) if plan.links else None)
 
     def _fetched(self, shard: Shard, part_files: Callable[[], PartFile]) -> PartialDownload:
         """Fetch a shard and check it. Its hash does not say its size: the owner may have signed another."""
@@ -364,49 +339,35 @@ def _disk_errors(folder: Path, needed: int) -> Iterator[None]:
         raise MusterError(f"cannot keep the weights in {folder}: {error}", "look at that disk") from None
 
 
-# Rebuilding a version from a plan whose shards are in the cache
+# Rebuilding a version from a plan whose files are assembled
 
 
 def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:
     """Write every file of the plan's last version into `folder`. Raises IntegrityError, MusterError, OSError."""
-    first, last, locations = plan.versions[0], plan.versions[-1], cache.find_shards()
-    for file in first.files:
-        target = folder / file.name
-        if plan.held:
-            source = cache.version(plan.digests[0]) / file.name
-            if source.is_symlink() or not source.is_file() or source.stat().st_size != file.size:
-                raise MusterError(f"{source} is damaged, or has vanished", "fetch again")
-            shutil.copyfile(source, target)
-        else:
-            _join(file.shards, target, cache, locations)
-        _apply(target, plan.deltas_of(file.name), cache, locations)
-    for file in last.files:
+    parts = cache.parts(plan.digests[-1])
+    base = cache.version(plan.digests[0]) if plan.held else parts
+    for file in plan.versions[0].files:
+        source = base / file.name
+        if source.is_symlink() or not source.is_file() or source.stat().st_size != file.size:
+            raise MusterError(f"{source} is damaged, or has vanished", "fetch again")
+        shutil.copyfile(source, folder / file.name)
+        _apply(
+            folder / file.name,
+            [(bytes.fromhex(delta.index), parts / name) for name, delta in plan.deltas_of(file.name)],
+        )
+    for file in plan.versions[-1].files:
         if not has_its_shards(folder / file.name, file):
             raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
 
 
-def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, locations: Locations) -> None:
-    """Write the shards one after another."""
-    start = 0
-    with target.open("wb", buffering=0) as out:
-        for shard in shards:
-            if not cache.copy_shard(shard, locations, out, start):
-                raise MusterError("a shard vanished from the weights cache", "fetch again")
-            start += shard.size
-
-
-def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, locations: Locations) -> None:
+def _apply(target: Path, deltas: list[tuple[bytes, Path]]) -> None:
     if not deltas:
         return
-    with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
-        paths = [Path(name) / str(number) for number in range(len(deltas))]
-        for delta, path in zip(deltas, paths, strict=True):
-            _join(delta.shards, path, cache, locations)
-        try:
-            from storage.weights.delta import apply_file  # lazy: it brings a compiler
+    try:
+        from storage.weights.delta import apply_file  # lazy: it brings a compiler
 
-            apply_file(target, [(bytes.fromhex(delta.index), path) for delta, path in zip(deltas, paths, strict=True)])
-        except (MusterError, OSError):
-            raise
-        except Exception as error:  # such as a machine that cannot compile the codec: there are full shards
-            raise IntegrityError(f"cannot apply a delta to {target.name}: {first_line(error)}") from error
+        apply_file(target, deltas)
+    except (MusterError, OSError):
+        raise
+    except Exception as error:  # such as a machine that cannot compile the codec: there are full shards
+        raise IntegrityError(f"cannot apply a delta to {target.name}: {first_line(error)}") from error

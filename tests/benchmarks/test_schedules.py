@@ -53,7 +53,7 @@ def test_a_reorganisation_is_told_even_if_the_endpoint_fails_right_after_it_was_
             raise BadAnswer("ReadTimeout")
 
     reader = ChainReader(LocalProvider(Endpoint(chain, fault=fault), random.Random(0)))
-    follower = Follower(reader, deployment(), tmp_path / "events.sqlite", confirmations=2)
+    follower = Follower(reader, deployment(), tmp_path / "events.sqlite")
     projection = Projection(follower)
     projection.refresh()
     chain.fork(10, 13, branch=7)
@@ -63,5 +63,5 @@ def test_a_reorganisation_is_told_even_if_the_endpoint_fails_right_after_it_was_
     assert follower.head == 90
     failing.clear()
     projection.refresh()
-    assert projection.state == fresh(MadeUpChain(blocks=chain.blocks[:102]), tmp_path)
+    assert projection.state == fresh(chain, tmp_path)
     follower.close()

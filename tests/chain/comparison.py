@@ -66,12 +66,12 @@ def compare(game: Game) -> State:
     compare_pools(game, state)
     for number, seat in state.seats.items():
         on_chain = suite.seats.seat_of(number)
-        assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
+        assert (seat.owner, seat.voter, seat.bond) == tuple(on_chain[name] for name in ("owner", "voter", "bond"))
         assert set(seat.groups) == set(suite.seats.read("groupsOf", number))
     for address, node in state.nodes.items():
         at_stakes = suite.stakes.node_of(address)
         for name in ("operator", "stake", "pool", "frozen"):
-            assert getattr(node, name) == getattr(at_stakes, name)
+            assert getattr(node, name) == at_stakes[name]
         assert (node.sponsor or ZERO, node.loan) == suite.stakes.read("loanOf", address)
     for number, challenge in state.challenges.items():
         held = suite.node_challenges.read("challengeOf", number)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,8 +24,8 @@ def mint(deployed: Deployed, base_units: int) -> None:
     deployed.suite(deployed.governance).token.mint(ALICE, base_units).send()
 
 
-def follow(deployed: Deployed, path: Path, **options: Any) -> Follower:
-    return Follower(deployed.chain.client(), deployed.deployment, path / "events.db", **options)
+def follow(deployed: Deployed, path: Path) -> Follower:
+    return Follower(deployed.chain.client(), deployed.deployment, path / "events.db")
 
 
 def amounts(events: list[Event]) -> list[int]:

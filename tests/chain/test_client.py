@@ -1,12 +1,10 @@
-"""Contracts through the chain client: answers, refusals and their words, and what web3 is to our code."""
+"""Contracts through the chain client: answers, refusals and their words."""
 
 import random
 from string import Formatter
-from typing import Any, cast
 
 import pytest
 from eth_abi.abi import encode
-from web3 import Web3
 
 from chain import abi
 from chain.client import ChainClient
@@ -103,17 +101,6 @@ def test_words_name_only_what_the_error_says(name: str) -> None:
     )
 
 
-def test_any_web3_program_can_use_the_provider(chain: Chain, proxy: Proxy) -> None:
-    proxy.down = True
-    w3 = Web3(FailoverProvider([proxy.url, chain.url], 31337))
-    assert (w3.eth.chain_id, w3.eth.get_block(0)["number"]) == (31337, 0)
-    with w3.batch_requests() as batch:
-        batch.add(w3.eth.get_block(0))
-        batch.add(w3.eth.get_balance(Web3.to_checksum_address(SELF)))
-        block, balance = cast(list[Any], batch.execute())
-    assert (block["number"], balance) == (0, 0)
-
-
 def test_text_that_is_not_utf8_is_decoded() -> None:
     (event,) = [one for one in abi.load("Court").events.values() if one.name == "MirrorAnnounced"]
     words = [encode(["uint256"], [1]) for _ in event.indexed.types]
@@ -127,17 +114,6 @@ def test_a_batch_with_one_missing_block_answers_the_others(anvil: Chain) -> None
     genesis, missing = reader.blocks([0, 1 << 40])
     assert genesis is not None
     assert missing is None
-
-
-def test_a_contract_cannot_make_us_fetch_addresses_that_it_names(chain: Chain, proxy: Proxy) -> None:
-    """EIP-3668: a revert that names URLs, which web3 would ask."""
-    names: list[Any] = [SELF, [proxy.url + "/{sender}/{data}"], b"", b"1234", b""]
-    lookup = "0x556f1830" + encode(["address", "string[]", "bytes", "bytes4", "bytes"], names).hex()
-    proxy.rule = answering("eth_call", {"error": {"code": 3, "message": "execution reverted", "data": lookup}})
-    reader = ChainReader(FailoverProvider([proxy.url], 31337))
-    with pytest.raises(Exception, match="a call was refused: Unknown"):
-        reader.ask("a call", lambda eth: eth.call({"to": Web3.to_checksum_address(SELF)}))
-    assert proxy.calls == ["eth_chainId", "eth_call"]
 
 
 CASES, BATCH = 100_000, 1_000

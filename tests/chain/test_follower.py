@@ -55,21 +55,6 @@ def test_text_that_is_none_stops_nobody(deployed: Deployed, tmp_path: Path, text
     event.args["uri"].encode()
 
 
-def test_confirmations_hide_what_may_still_change(deployed: Deployed, tmp_path: Path) -> None:
-    follower = follow(deployed, tmp_path, confirmations=2)
-    mint(deployed, 1)
-    assert amounts(follower.poll().events) == []
-    deployed.chain.mine(1)
-    assert amounts(follower.poll().events) == []
-    deployed.chain.rpc("anvil_reorg", 2, [])
-    assert follower.poll().rollback_to is None
-    mint(deployed, 2)
-    deployed.chain.mine(2)
-    batch = follower.poll()
-    assert amounts(batch.events) == [2]
-    assert batch.rollback_to is None
-
-
 def test_another_chain_is_refused(deployed: Deployed, tmp_path: Path) -> None:
     follower = follow(deployed, tmp_path)
     follower.poll()

@@ -96,7 +96,7 @@ def test_every_exit_code_of_a_process_is_documented() -> None:
     assert all(code.meaning for code in Exit)
 
 
-HEAVY = ("torch", "web3", "transformers", "eth_account", "eth_abi", "httpx", "numpy", "chain")
+HEAVY = ("torch", "transformers", "eth_account", "eth_abi", "httpx", "numpy", "chain")
 PROBE = f"""
 import sys
 sys.argv = ["muster", "node", "--help"]

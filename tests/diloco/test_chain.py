@@ -74,10 +74,10 @@ def test_every_step_is_recorded_once_and_follows_from_what_was_published(
         patch.setattr(client, "send", lost)
         with pytest.raises(UnreachableError):
             world.recorder(number).record_missing()
-    assert world.runs.run_of(number).steps == 1
+    assert world.runs.run_of(number)["steps"] == 1
     world.recorder(number).record_missing()  # after a kill: nothing but log, bucket and chain is left
     world.recorder(number).record_missing()
-    assert (len(sent), world.runs.run_of(number).steps) == (1, 2)
+    assert (len(sent), world.runs.run_of(number)["steps"]) == (1, 2)
     for step in (0, 1):
         result = world.verify(number, step)
         assert result.exit_code == 0, result.exception

@@ -16,6 +16,8 @@ from playwright.sync_api import Request, sync_playwright
 
 from protocol.api import endpoints
 from protocol.api.endpoints import Get, Post
+from runtime.entry import Exit
+from tests.cli.test_commands import ALL
 from tools import docs_hook
 from tools.structure import ROOT
 
@@ -54,14 +56,10 @@ def address(site: Path) -> Iterator[str]:
 
 
 def test_every_visible_command_is_in_the_reference(site: Path) -> None:
-    import typer
-
-    from cli.main import app
-
     page = (site / "reference" / "cli.html").read_text()
-    commands = [path for path, _ in docs_hook.walk_commands(typer.main.get_command(app), "muster")]
-    assert len(commands) > 30
-    assert [path for path in commands if f"<code>{path}</code>" not in page] == []
+    assert len(ALL) > 30
+    assert [name for name in ALL if f"<code>muster {name}</code>" not in page] == []
+    assert [code for code in Exit if code.meaning.partition(":")[0] not in page] == []
 
 
 def test_every_route_of_the_service_is_in_the_reference() -> None:

@@ -249,7 +249,7 @@ def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
     assert view.fees == 3 * (4 * GAME_FEE + GAME_FEE // 4)
     assert view.burnt == 3 * (GAME_FEE - GAME_FEE // 4), "what a committee does not earn for what it could not get"
-    assert view.held == view.free == game.suite.pools.pool_of(game.pool).free
+    assert view.held == view.free == game.suite.pools.pool_of(game.pool)["free"]
 
 
 def test_a_void_lane_that_nobody_was_drawn_for_gives_its_fees_back(audit: Audit) -> None:

@@ -284,7 +284,7 @@ def test_odd_errors_of_a_chain_are_errors(code: bytes) -> None:
     assert isinstance(error, RpcError)
     assert "no" in str(error)
     with pytest.raises(RpcError, match="no"):
-        ChainReader(chain_answering(data)).ask("eth_chainId", lambda eth: eth.chain_id)
+        ChainReader(chain_answering(data)).number("eth_chainId")
 
 
 @pytest.mark.parametrize("value", ["0x" + "f" * 5000, "zz", None, [], 7, ["1"] * 3])

@@ -150,7 +150,7 @@ def test_a_signature_about_pools_is_bound_to_chain_and_contract() -> None:
 
 @pytest.mark.parametrize(
     "modules",
-    ["protocol.accounts", "runtime.keystore", "chain.client", "storage.s3, chain.client", "worker.main", "cli.main"],
+    ["storage.s3, chain.client", "worker.main", "cli.main"],
 )
 def test_imports_of_what_needs_accounts_keep_the_recursion_limit(modules: str) -> None:
     program = f"import sys; limit = sys.getrecursionlimit(); import {modules}; assert sys.getrecursionlimit() == limit"

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from chain.indexer.records import Node, Seat
 from chain.indexer.state import Standing
 from protocol import VERSION
 from runtime import diagnose
-from runtime.diagnose import NAMES, Facts, ServiceFacts, ServiceView, WatchConfig, WatchedPool, alarms, undecided
+from runtime.diagnose import NAMES, Facts, ServiceFacts, WatchConfig, WatchedPool, alarms, undecided
 from runtime.watch import CLEAR_AFTER, WatchMemory, with_alarms
 from tests.orchestrator.chain import NODE, OWNER, TERMS, ScriptedChain
 from tests.storage.mirror import mirror, send
@@ -81,7 +80,7 @@ FAULTS: dict[str, list[Fault]] = {
     "service_lost": [machine(service_error="no", service=None)],
     "database_lost": [service(ready=False)],
     "service_trouble": [service(problems=("relay: the key has no ETH for gas",))],
-    "storage_lost": [machine(storage_error="no")],
+    "storage_lost": [service(storage_error="no")],
     "version_behind": [service(version="0.0.1")],
     "gas_low": [machine(transactions_left={"node": 19})],
     "stake_low": [pool(stake=199)],
@@ -215,8 +214,7 @@ ANSWERS: dict[str, Any] = {
 
 def test_a_services_words_are_few_and_printable() -> None:
     with mirror(lambda handler: send(handler, 200, json.dumps(ANSWERS[handler.path]).encode())) as url:
-        with closing(ServiceView(url, ADDRESS, owner=True, allow_private=True)) as view:
-            found = view.look()
+        found = diagnose.look_at_service(url, node=ADDRESS, owner=True)
     assert found.trainer.startswith("stopped: ")
     assert found.problems
     assert found.notice.startswith("from policy step 5 on (now 3) the pool accepts muster 999")

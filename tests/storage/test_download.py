@@ -46,9 +46,9 @@ def test_second_mirror_takes_over_and_is_preferred_afterwards() -> None:
 
 def test_no_good_mirror_raises_what_an_answering_one_said() -> None:
     with mirror(lambda h: send(h, 200, b"poison")) as poisoned, mirror(lambda h: send(h, 404)) as empty:
-        with pytest.raises(MissingObjectError):
-            HttpObjects([poisoned, empty])(KEY, 1000)
         with pytest.raises(IntegrityError, match="another hash"):
+            HttpObjects([poisoned, empty])(KEY, 1000)
+        with pytest.raises(MissingObjectError):
             HttpObjects([empty, poisoned])(KEY, 1000)
         dead = f"http://127.0.0.1:{free_port()}"
         for bases in ([dead, empty], [empty, dead]):

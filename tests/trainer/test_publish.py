@@ -13,7 +13,7 @@ from storage.keys import MissingObjectError, object_key
 from storage.weights import delta as codec
 from storage.weights.fetch import fetch
 from storage.weights.publish import send
-from tests.storage.weights.folders import OWNER, PUBLISHER, contents
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents, source_of
 from tests.storage.weights.stepping import step_folder
 from trainer.pool.publish import StepPublisher
 
@@ -68,7 +68,7 @@ def test_every_publisher_keeps_the_schedule(home: Path, tmp_path: Path) -> None:
     assert [one and one.snapshot for one in made] == [True, False, False, True, False, False, True]
     assert [[delta.step for delta in one.deltas] for one in made if one] == [[], [0], [1, 0], [2], [3], [4, 3], [5]]
     for step in (5, 6, 2):
-        folder = fetch(digests[step], bucket.get, tmp_path / "cache", PUBLISHER, step)
+        folder = fetch(digests[step], source_of(bucket.get), tmp_path / "cache", PUBLISHER, step)
         assert contents(folder) == contents(home / "policies" / f"step-{step:06d}")
 
 

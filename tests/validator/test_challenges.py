@@ -183,20 +183,6 @@ def test_a_challenge_names_all_accepted_files_of_its_run_and_no_other() -> None:
     assert [one.submission.sequence for one in judged.found] == [n for n in range(12) if n != 3]
 
 
-def test_refused_files_add_nothing_to_the_evidence_of_a_run() -> None:
-    """What was refused costs its node at once; a challenge is about what passed. An honest run stays one, however wild
-    the figures of a refused file in its midst are."""
-    files = [final(number) for number in range(12)]
-    wild = verdicts(12, 0) | verdicts(8, 9, start=2)
-    for code in (Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE):
-        changed = [replace(one, code=int(code)) if one.sequence in range(2, 10) else one for one in files]
-        summed, each = run_evidence(changed, range(12), wild)
-        assert [one.documents for one in each] == [1, 1, *[0] * 8, 1, 1]
-        assert [one.nats for one in each[2:10]] == [{}] * 8
-        assert not summed.accused
-    assert run_evidence(files, range(12), verdicts(12, 9))[0].accused
-
-
 def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
     files = [final(number) for number in range(12)]
     for change in ({"disputed": True}, {"final_time": OPENED + 1}, {"code": 0, "votes_code": 0}):

@@ -34,19 +34,6 @@ def test_a_file_is_judged_voted_on_settled_published_and_paid_for(world: Validat
     assert sum(seat.earned for seat in game.state.seats.values()) == 3 * game.state.pools[game.pool].terms.fee
 
 
-def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(world: ValidatorWorld) -> None:
-    first = world.start(world.drawable()[1])
-    turns(first, lambda: world.lane.round.commits)
-    world.stop()
-    committed = dict(world.lane.round.commits)
-    assert list(committed) == [1]
-    second = world.start()
-    turns(second, lambda: world.lane.round.settled)
-    assert world.file.code == Code.ACCEPT
-    assert committed.items() <= world.lane.round.commits.items()
-    assert len(world.lane.round.reveals) == 3
-
-
 def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world: ValidatorWorld) -> None:
     members = world.drawable()
     first = world.start(*members[:2])

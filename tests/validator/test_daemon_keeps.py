@@ -151,11 +151,6 @@ def test_without_a_place_to_show_them_no_jury_confirms_the_votes(
     assert owner.balance > paid, "what is left of the deposit"
 
 
-def test_a_process_killed_between_vote_and_announcement_announces_after_its_restart(owner: HidingOwner) -> None:
-    owner.accept()
-    owner.restart_and_stand()
-
-
 def test_a_new_voting_key_finds_what_the_old_one_accepted(owner: HidingOwner) -> None:
     """Between the change on chain and the restart with the new key, no seat of the process is its own."""
     game = owner.game

@@ -83,16 +83,6 @@ def test_a_full_store_says_so_and_loses_nothing(tmp_path: Path, caplog: pytest.L
     assert sorted(files.files) == sorted(((1, number), HASHES[number]) for number in (1, 3))
 
 
-def test_one_pools_files_leave_room_for_every_others(tmp_path: Path) -> None:
-    """Or an owner fills the store with large files, and has those fined who accept another's."""
-    files = RetentionStore(tmp_path, 4000)
-    kept = [files.keep((1, number), HASHES[number], FILES[number]) for number in range(4)]
-    assert kept == [True, True, False, False]
-    assert files.keep((2, 0), HASHES[2], FILES[2])
-    assert not files.keep((2, 1), HASHES[3], FILES[3])
-    assert sorted(place for place, _ in files.files) == [(1, 0), (1, 1), (2, 0)]
-
-
 def test_a_disk_that_takes_no_more_is_no_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "files"
     files = RetentionStore(folder, 1 << 20)

@@ -11,8 +11,6 @@ from protocol.api.work import ReceiptSigner
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
-from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits
 from tests.validator import tiny
 from tests.worker.test_isolation import PATHS, PUBLIC
 from worker.config import WorkerConfig
@@ -22,14 +20,6 @@ from worker.journal import Journal
 def test_the_same_order_gives_the_same_bytes() -> None:
     assert tiny.producer().make(work_of(7)).data == tiny.producer().make(work_of(7)).data
     assert tiny.honest(7).data != tiny.honest(8).data
-
-
-def test_files_read_back_as_they_were_made() -> None:
-    made = tiny.honest(7)
-    header, rows = read(made.data, Limits.of(tiny.CONFIG.work))
-    assert header == made.header
-    assert [row.output_tokens for row in rows] == [row.output_tokens for row in made.rollouts]
-    assert made.commitment.units == sum(len(row.output_tokens) for row in rows)
 
 
 def test_a_finished_file_survives_a_restart(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ from functools import cache
 
 import pytest
 
-from chain.errors import ContractError
 from chain.indexer.records import Status
 from protocol.api.work import MOST_HANDED_IN, HeartbeatRequest
 from protocol.verdict import Code
 from runtime.entry import Exit
-from tests.chain.game import RATE, Game, work
+from tests.chain.game import RATE, Game
 from tests.conftest import ETHER
 from tests.worker.world import ScriptedService, WorkerWorld
 from worker.decide import relay_patience
@@ -231,19 +230,3 @@ def test_nothing_is_handed_in_for_good_on_the_word_of_a_key_that_the_owner_did_n
     assert worker.run() == Exit.DONE
     assert world.submissions == []
     assert [entry.receipt for entry in Journal(world.folder / "journal").all()] == [None]
-
-
-def test_a_receipt_counts_for_its_own_file_node_and_time_only(world: WorkerWorld) -> None:
-    game, node = world.game, world.account
-    item, now = work("mine"), game.suite.client.now()
-    pause(game)
-    for name, address, sha256, time in (
-        ("BadReceipt", game.owner.address, item.sha256, now),
-        ("BadReceipt", node.address, bytes(32), now),
-        ("ReceiptOutOfTime", node.address, item.sha256, now + 3600),
-        ("ReceiptOutOfTime", node.address, item.sha256, now - 40),
-    ):
-        with pytest.raises(ContractError) as refused:
-            game.submit(node, 0, item, game.receipt(address, sha256, time))
-        assert refused.value.name == name
-    assert game.submit(node, 0, item, game.receipt(node.address, item.sha256, now)).counter == 0

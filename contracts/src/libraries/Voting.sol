@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IVoting} from "../interfaces/IVoting.sol";
-
 /// @title Voting
 /// @notice When the members of a drawn body may commit, reveal and be counted. Commits end `commitWindow` seconds after
 /// the draw; reveals begin then, or once all have committed, and end `revealWindow` later. Only the account that
 /// committed can reveal: the commitment binds it, so a seat's new voting key does not lose the old one's ballot.
 library Voting {
+    error SeedNotMined(uint256 seedBlock);
+    error TooFewSeats(uint256 seats);
+    error NotDrawn();
+    error AlreadyDrawn();
+    error NotVoter();
+    error AlreadyCommitted();
+    error EmptyCommitment();
+    error CommitOver(uint256 time);
+    error RevealNotOpen(uint256 time);
+    error RevealOver(uint256 time);
+    error NotCommitted();
+    error AlreadyRevealed();
+    error WrongReveal();
+    error AlreadyClosed();
+
     struct Body {
         uint256 size;
         /// Bit j: member j has committed, revealed.
@@ -19,17 +32,17 @@ library Voting {
     }
 
     function checkCommit(Body memory body, uint256 member) internal view {
-        if (body.committed & (1 << member) != 0) revert IVoting.AlreadyCommitted();
+        if (body.committed & (1 << member) != 0) revert AlreadyCommitted();
         uint256 until = body.drawnAt + body.commitWindow;
-        if (block.timestamp >= until) revert IVoting.CommitOver(until);
+        if (block.timestamp >= until) revert CommitOver(until);
     }
 
     function checkReveal(Body memory body, uint256 member) internal view {
-        if (member >= body.size || body.committed & (1 << member) == 0) revert IVoting.NotCommitted();
-        if (body.revealed & (1 << member) != 0) revert IVoting.AlreadyRevealed();
+        if (member >= body.size || body.committed & (1 << member) == 0) revert NotCommitted();
+        if (body.revealed & (1 << member) != 0) revert AlreadyRevealed();
         uint256 opens = body.drawnAt + body.commitWindow;
-        if (body.committed + 1 != 1 << body.size && block.timestamp < opens) revert IVoting.RevealNotOpen(opens);
-        if (block.timestamp >= opens + body.revealWindow) revert IVoting.RevealOver(opens + body.revealWindow);
+        if (body.committed + 1 != 1 << body.size && block.timestamp < opens) revert RevealNotOpen(opens);
+        if (block.timestamp >= opens + body.revealWindow) revert RevealOver(opens + body.revealWindow);
     }
 
     /// @notice When the votes can be counted: 0 (at once) when all have revealed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Network} from "../helpers/Network.sol";
 
 /// @notice A ballot counts once, for the vote and the voter it was made for.
@@ -18,11 +18,11 @@ contract BallotAttacksTest is Network {
         court.commit(pool, 0, 0, 1, hash); // a copied commitment
         _commit(0, 0, 2, _all(1));
         _reveal(0, 0, 0, _all(1));
-        vm.expectRevert(IVoting.WrongReveal.selector);
+        vm.expectRevert(Voting.WrongReveal.selector);
         vm.prank(voters[1]);
         court.reveal(pool, 0, 0, 1, _all(1), keccak256("verdict"), keccak256("salt"));
         // nor can a vote be revealed by somebody else
-        vm.expectRevert(IVoting.WrongReveal.selector);
+        vm.expectRevert(Voting.WrongReveal.selector);
         court.reveal(pool, 0, 0, 2, _all(1), keccak256("verdict"), keccak256("salt"));
     }
 
@@ -46,7 +46,7 @@ contract BallotAttacksTest is Network {
             vm.prank(voters[0]);
             court.commit(pool, 0, 0, 0, foreign[i]);
             vm.warp(clock + 60);
-            vm.expectRevert(IVoting.WrongReveal.selector);
+            vm.expectRevert(Voting.WrongReveal.selector);
             vm.prank(voters[0]);
             court.reveal(pool, 0, 0, 0, _all(1), v, salt);
             vm.revertTo(before);
@@ -82,7 +82,7 @@ contract BallotAttacksTest is Network {
             vm.prank(voters[0]);
             juries.commit(trial, 0, foreign[i]);
             vm.warp(clock + 60);
-            vm.expectRevert(IVoting.WrongReveal.selector);
+            vm.expectRevert(Voting.WrongReveal.selector);
             vm.prank(voters[0]);
             juries.reveal(trial, 0, 1, v, salt);
             vm.revertTo(before);

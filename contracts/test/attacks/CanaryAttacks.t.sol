@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice Who is caught by a canary, and what an owner gains by a false one: nothing.
 contract CanaryAttacksTest is Losses {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileRef, PoolTerms} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 
 /// @notice Lying, colluding, silent and numerous seats gain nothing.
 contract CommitteeAttacksTest is Losses {

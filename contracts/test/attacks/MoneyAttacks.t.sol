@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, PoolTerms} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice Stakes and escrow go to whom they are due, whoever cheats.
 contract MoneyAttacksTest is Losses {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Receipting} from "../helpers/Receipting.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice A node that is a contract and says yes to every signature.
 contract Agreeing {
@@ -162,7 +162,7 @@ contract RelayAttacksTest is Receipting {
         uint256 seedBlock = height + 1;
         assertEq(court.roundOf(pool, 0, 0).time, seedBlock);
         for (uint256 i = 0; i < 2; ++i) {
-            vm.expectRevert(abi.encodeWithSelector(IVoting.SeedNotMined.selector, seedBlock));
+            vm.expectRevert(abi.encodeWithSelector(Voting.SeedNotMined.selector, seedBlock));
             court.committeeOf(pool, 0, 0);
             _blocks(1);
         }

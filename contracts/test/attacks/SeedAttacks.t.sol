@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice Nothing that a caller chooses moves the lot.
 contract SeedAttacksTest is Losses {

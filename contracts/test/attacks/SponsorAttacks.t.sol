@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice A sponsor lends a node its stake: what is left of it comes back to the sponsor, and the rest of the stake is
 /// the operator's.

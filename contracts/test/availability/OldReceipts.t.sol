@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Receipting} from "../helpers/Receipting.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice Receipts outlast what the owner does afterwards: what was uploaded in time is judged and paid.
 contract OldReceiptsTest is Receipting {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, FileRef} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice A file that the service took and that nobody gets later: who pays, and whom nobody can blame.
 contract UnavailableTest is Losses {

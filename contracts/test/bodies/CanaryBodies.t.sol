@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {IAppeals} from "../interfaces/IAppeals.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
 
 /// @notice Canaries come first, and judge only who accepted them.
 contract CanaryBodiesTest is Losses {

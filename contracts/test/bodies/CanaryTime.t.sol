@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
+import {IAppeals} from "../interfaces/IAppeals.sol";
 
 /// @notice A dispute takes no owner's time to open a canary, also when its juries say nothing.
 contract CanaryTimeTest is Planting {

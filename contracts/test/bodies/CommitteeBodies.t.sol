@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {IParams} from "../interfaces/IParams.sol";
 
 /// @notice Silent committees are fined and replaced, by seats that have a bond; a wrong rejection costs what the work
 /// earns.

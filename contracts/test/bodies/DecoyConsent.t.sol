@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
 
 /// @notice A node's account with code that acknowledges every signature.
 contract Agreeable {

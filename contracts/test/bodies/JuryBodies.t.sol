@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
 
 /// @notice Juries have the size they were promised with, and silence is replaced.
 contract JuryBodiesTest is Losses {
@@ -85,7 +85,7 @@ contract JuryBodiesTest is Losses {
         _nextEpoch();
         uint256 trial = _dispute(stranger, s);
         _blocks(3);
-        vm.expectRevert(abi.encodeWithSelector(IVoting.TooFewSeats.selector, 4));
+        vm.expectRevert(abi.encodeWithSelector(Voting.TooFewSeats.selector, 4));
         juries.draw(trial);
         FileData memory f = files[pool][s];
         vm.expectRevert(IJuries.Undecided.selector);
@@ -148,7 +148,7 @@ contract JuryBodiesTest is Losses {
         vm.prank(_seatOwner(members[0]));
         seats.setVoter(members[0], account("new key"));
         _wait(60);
-        vm.expectRevert(IVoting.WrongReveal.selector);
+        vm.expectRevert(Voting.WrongReveal.selector);
         vm.prank(account("new key"));
         juries.reveal(trial, 0, 1, keccak256("verdict"), keccak256("salt"));
         vm.prank(voters[0]);

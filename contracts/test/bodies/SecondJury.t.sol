@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Losses} from "../helpers/Losses.sol";
 
 /// @notice A first jury that finds nothing, a second one that finds nothing, and who pays for both.
@@ -76,7 +76,7 @@ contract SecondJuryTest is Losses {
         _appeal(operator, s);
         _blocks(3);
         uint256 second = _second(s);
-        vm.expectRevert(abi.encodeWithSelector(IVoting.TooFewSeats.selector, 6));
+        vm.expectRevert(abi.encodeWithSelector(Voting.TooFewSeats.selector, 6));
         juries.draw(second);
         _blocks(5 * EPOCH);
         _conclude(s);

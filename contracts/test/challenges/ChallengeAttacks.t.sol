@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice How a cheat would escape a challenge, and how an accuser would earn by one.
 contract ChallengeAttacksTest is Accusing {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice Three nodes that work, cheat, leave and come back, two accusers who name whatever they like, and juries that
 /// say anything or nothing. Keeps a ledger of its own of the bonds and of whose stake is held.

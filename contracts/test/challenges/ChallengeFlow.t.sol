@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice A node challenge from its opening to its end, for every end.
 contract ChallengeFlowTest is Accusing {
@@ -198,7 +198,7 @@ contract ChallengeFlowTest is Accusing {
             if (i == 1) _yes(voters[0], address(juries), abi.encodeCall(juries.commit, (trial, 0, keccak256("vote"))));
             _wait(1);
             bytes memory late = abi.encodeCall(juries.commit, (trial, 1, keccak256("vote")));
-            _no(voters[1], address(juries), late, IVoting.CommitOver.selector);
+            _no(voters[1], address(juries), late, Voting.CommitOver.selector);
             if (i == 0) nodeChallenges.conclude(challenge);
             assertEq(juries.caseOf(trial).fee, 5e8 + 17 * FEE);
         }

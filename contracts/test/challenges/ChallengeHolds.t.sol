@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {IParams} from "../interfaces/IParams.sol";
 
 /// @notice How long challenges can hold a stake, and of how many: cheap ones must not lock an honest node's for good.
 contract ChallengeHoldsTest is Accusing {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 import {Campaign} from "../helpers/Campaign.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {ChallengeCrowd} from "./ChallengeCrowd.sol";
 
 /// @notice Random campaigns of accusers, juries and the accused: no bond is made or lost, no stake leaves in the middle of

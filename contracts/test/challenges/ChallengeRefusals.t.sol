@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileId} from "../../src/libraries/FileId.sol";
 import {WrongAddress} from "../../src/libraries/Types.sol";
 import {Suite} from "../../src/libraries/Types.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice Refuses what may not be challenged, with the right error.
 contract ChallengeRefusalsTest is Accusing {

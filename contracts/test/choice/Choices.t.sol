@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Choosing} from "../helpers/Choosing.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 
 /// @notice What a seat may choose, what a pool may ask of it, and how a seat leaves its groups.
 contract ChoicesTest is Choosing {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Choosing} from "../helpers/Choosing.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 
 /// @notice Seats judge what they chose, and only that.
 contract ChosenDrawsTest is Choosing {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {Choosing} from "../helpers/Choosing.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 
 /// @notice The sets of seats of every epoch, against plain ones.
 contract EpochSetsTest is Choosing {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Choosing} from "../helpers/Choosing.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice A pool that too few chose takes no work.
 contract UnderstaffedTest is Choosing {

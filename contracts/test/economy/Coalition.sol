@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileRef} from "../../src/libraries/Types.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {Contest} from "./Contest.sol";
 
 /// @notice One lane with a coalition among honest parties. Honest seats vote the truth and serve the bytes, wronged

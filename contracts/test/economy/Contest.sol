@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
+import {IAppeals} from "../interfaces/IAppeals.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {Lane} from "./Lane.sol";
 
 /// @notice What is contested of a lane: canaries, disputes, juries, appeals.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
+import {IParams} from "../interfaces/IParams.sol";
 import {Coalition} from "./Coalition.sol";
 import {Rules, Strategy} from "./Market.sol";
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
 
 /// @notice What `python -m benchmarks economy` found to gain within the stated limits before the rules were mended, each
 /// at its smallest.

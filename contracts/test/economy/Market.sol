@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {FileData, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice What the shipped networks and pools fix; windows in seconds, amounts in base units.
 struct Rules {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Network} from "../helpers/Network.sol";
+import {IParams} from "../interfaces/IParams.sol";
 
 /// @notice Bounds of terms and parameters, and what happens to seats and their bonds, for random values.
 contract BoundsTest is Network {

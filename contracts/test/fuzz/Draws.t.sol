@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Epochs} from "../../src/libraries/Epochs.sol";
 import {Lottery} from "../../src/libraries/Lottery.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Voting} from "../../src/libraries/Voting.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
@@ -70,8 +70,8 @@ contract DrawsTest is PRBTest {
         Voting.Body memory b = _body(5, votes, 0);
         uint256 member = who % 5;
         vm.warp(1_000 + uint256(time));
-        if (b.committed >> member & 1 == 1) vm.expectRevert(IVoting.AlreadyCommitted.selector);
-        else if (time >= 60) vm.expectRevert(abi.encodeWithSelector(IVoting.CommitOver.selector, 1_060));
+        if (b.committed >> member & 1 == 1) vm.expectRevert(Voting.AlreadyCommitted.selector);
+        else if (time >= 60) vm.expectRevert(abi.encodeWithSelector(Voting.CommitOver.selector, 1_060));
         this.checkCommit(b, member);
     }
 
@@ -80,10 +80,10 @@ contract DrawsTest is PRBTest {
         uint256 member = who % 4;
         vm.warp(1_000 + uint256(time));
         bool all = b.committed == 7;
-        if (b.committed >> member & 1 == 0) vm.expectRevert(IVoting.NotCommitted.selector);
-        else if (b.revealed >> member & 1 == 1) vm.expectRevert(IVoting.AlreadyRevealed.selector);
-        else if (!all && time < 60) vm.expectRevert(abi.encodeWithSelector(IVoting.RevealNotOpen.selector, 1_060));
-        else if (time >= 150) vm.expectRevert(abi.encodeWithSelector(IVoting.RevealOver.selector, 1_150));
+        if (b.committed >> member & 1 == 0) vm.expectRevert(Voting.NotCommitted.selector);
+        else if (b.revealed >> member & 1 == 1) vm.expectRevert(Voting.AlreadyRevealed.selector);
+        else if (!all && time < 60) vm.expectRevert(abi.encodeWithSelector(Voting.RevealNotOpen.selector, 1_060));
+        else if (time >= 150) vm.expectRevert(abi.encodeWithSelector(Voting.RevealOver.selector, 1_150));
         this.checkReveal(b, member);
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {Losses} from "./Losses.sol";
 import {Refusing} from "./Refusing.sol";
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {Losses} from "./Losses.sol";
 
 /// @notice Seats that opt in and out, and a pool that follows.

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IMusterToken} from "../../src/interfaces/IMusterToken.sol";
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {ISeats} from "../../src/interfaces/ISeats.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
+import {IAppeals} from "../interfaces/IAppeals.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {IMusterToken} from "../interfaces/IMusterToken.sol";
+import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice Deploys a whole suite the way the deploy command does: addresses computed from nonces beforehand.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileSlot} from "../../src/libraries/FileSlot.sol";
 import {TypedData} from "../../src/libraries/TypedData.sol";
 import {FileData, FileRef, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 import {Deployer} from "./Deploy.sol";
 
 /// @notice A whole network with an own clock, and one short call per thing that people do.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {Network} from "./Network.sol";
 
 /// @notice What a pool owner needs for canaries: trees of sixteen salted leaves.

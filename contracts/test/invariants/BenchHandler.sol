@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {IAppeals} from "../interfaces/IAppeals.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {World} from "./World.sol";
 
 /// @notice What disputers, the owner with its canaries, jurors and keepers of cases do.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
 import {WorkHandler} from "./WorkHandler.sol";
 
 /// @notice What committees and the keepers of lanes do. Honest members vote in time once their committee is
@@ -72,7 +72,7 @@ abstract contract CommitteeHandler is WorkHandler {
             return true;
         } catch (bytes memory reason) {
             bytes4 why = bytes4(reason);
-            bool few = why == IVoting.TooFewSeats.selector && _drawable() < 6;
+            bool few = why == Voting.TooFewSeats.selector && _drawable() < 6;
             _expect(why == ICourt.DrawOver.selector || few, "a draw was refused");
             return false;
         }

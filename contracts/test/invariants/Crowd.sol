@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {BenchHandler} from "./BenchHandler.sol";
 import {CommitteeHandler} from "./CommitteeHandler.sol";
 import {ConductChecks} from "./ConductChecks.sol";

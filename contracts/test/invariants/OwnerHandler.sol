@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {World} from "./World.sol";
 
 /// @notice What the pool's owner and governance do.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {IAppeals} from "../interfaces/IAppeals.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 import {Ledger} from "./Ledger.sol";
 import {Vm} from "@prb/test/Vm.sol";
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ISeats} from "../../src/interfaces/ISeats.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 import {World} from "./World.sol";
 
 /// @notice What owners of seats do: enough of them stay that bodies can be drawn.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {ISeats} from "../../src/interfaces/ISeats.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 import {World} from "./World.sol";
 
 /// @notice What the events tell is what the contracts store.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, Receipt} from "../../src/libraries/Types.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {World} from "./World.sol";
 
 /// @notice What workers and whoever collects for them do.

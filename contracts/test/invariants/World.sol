@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
 import {Register} from "./Register.sol";
 
 /// @notice Who takes part, and what each of them is like. Four workers: one honest, one that forges, one whose files

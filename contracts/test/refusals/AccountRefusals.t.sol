@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ISeats} from "../../src/interfaces/ISeats.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Refusing} from "../helpers/Refusing.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice Stakes and Seats say no, with the right error.
 contract AccountRefusalsTest is Refusing {

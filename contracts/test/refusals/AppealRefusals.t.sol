@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Refusing} from "../helpers/Refusing.sol";
+import {IAppeals} from "../interfaces/IAppeals.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice Juries and Appeals say no, with the right error, to who may not make a call or at the wrong time.
 contract AppealRefusalsTest is Refusing {
@@ -42,11 +42,11 @@ contract AppealRefusalsTest is Refusing {
         uint256 s = _submit();
         _voteAll(0, 3);
         uint256 trial = _dispute(operator, s);
-        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), IVoting.SeedNotMined.selector);
+        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), Voting.SeedNotMined.selector);
         _no(stranger, j, abi.encodeCall(juries.judge, (trial, 1)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.pay, (trial, 1)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IJuries.NotConcluded.selector);
-        _no(stranger, j, abi.encodeCall(juries.reveal, (trial, 0, 1, 0, 0)), IVoting.NotDrawn.selector);
+        _no(stranger, j, abi.encodeCall(juries.reveal, (trial, 0, 1, 0, 0)), Voting.NotDrawn.selector);
         (bool done,) = juries.verdictOf(trial);
         assertFalse(done);
         assertEq(juries.caseOf(trial).seedBlock, height + 2);
@@ -54,28 +54,28 @@ contract AppealRefusalsTest is Refusing {
         (, address[] memory voters,, bool drawn) = juries.juryOf(trial);
         assertFalse(drawn);
         bytes32 hash = juries.ballotHash(trial, voters[0], 1, keccak256("verdict"), keccak256("salt"));
-        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 0, hash)), IVoting.NotVoter.selector);
-        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 5, hash)), IVoting.NotVoter.selector);
-        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, 0)), IVoting.EmptyCommitment.selector);
+        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 0, hash)), Voting.NotVoter.selector);
+        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 5, hash)), Voting.NotVoter.selector);
+        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, 0)), Voting.EmptyCommitment.selector);
         _yes(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, hash)));
-        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, hash)), IVoting.AlreadyCommitted.selector);
-        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), IVoting.AlreadyDrawn.selector);
+        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, hash)), Voting.AlreadyCommitted.selector);
+        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), Voting.AlreadyDrawn.selector);
         bytes memory reveal = abi.encodeCall(juries.reveal, (trial, 0, 1, keccak256("verdict"), keccak256("salt")));
-        _no(voters[0], j, reveal, IVoting.RevealNotOpen.selector);
-        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IVoting.NotCommitted.selector);
+        _no(voters[0], j, reveal, Voting.RevealNotOpen.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), Voting.NotCommitted.selector);
         assertEq(juries.ballotOf(trial << 4), hash);
         bytes32 odd = juries.ballotHash(trial, voters[1], 12, 0, 0);
         _yes(voters[1], j, abi.encodeCall(juries.commit, (trial, 1, odd)));
         _wait(60);
-        _no(voters[2], j, abi.encodeCall(juries.commit, (trial, 2, hash)), IVoting.CommitOver.selector);
+        _no(voters[2], j, abi.encodeCall(juries.commit, (trial, 2, hash)), Voting.CommitOver.selector);
         _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 12, 0, 0)), IJuries.BadCode.selector);
-        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IVoting.WrongReveal.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), Voting.WrongReveal.selector);
         _yes(voters[0], j, reveal);
-        _no(voters[0], j, reveal, IVoting.AlreadyRevealed.selector);
+        _no(voters[0], j, reveal, Voting.AlreadyRevealed.selector);
         assertEq(juries.caseOf(trial).revealed, 1);
         assertEq(uint256(juries.ballotOf(trial << 4)), 1);
         _wait(60);
-        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IVoting.RevealOver.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), Voting.RevealOver.selector);
         _conclude(s); // one vote of five: no majority, another jury is drawn
         assertEq(_code(s), 3);
         assertEq(_second(s), trial + 1);
@@ -87,8 +87,8 @@ contract AppealRefusalsTest is Refusing {
         _no(a(), j, abi.encodeCall(juries.discharge, (trial)), IJuries.AlreadyConcluded.selector);
         juries.closeJuror(trial, 0);
         juries.closeJuror(trial, 2);
-        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IVoting.AlreadyClosed.selector);
-        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 5)), IVoting.AlreadyClosed.selector);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), Voting.AlreadyClosed.selector);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 5)), Voting.AlreadyClosed.selector);
         assertEq(seats.seatOf(juries.seatsOf(trial)[0]).bond, BOND - 1e9); // the second jury contradicts it
         assertEq(seats.seatOf(juries.seatsOf(trial)[2]).bond, BOND - 2e9);
         assertEq(juries.caseOf(trial).code, 3);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICanaries} from "../../src/interfaces/ICanaries.sol";
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
 import {Refusing} from "../helpers/Refusing.sol";
+import {ICanaries} from "../interfaces/ICanaries.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IJuries} from "../interfaces/IJuries.sol";
 
 /// @notice Canaries says no, with the right error, to who may not make a call or at the wrong time.
 contract CanaryRefusalsTest is Refusing {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileRef, PoolTerms} from "../../src/libraries/Types.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Refusing} from "../helpers/Refusing.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice Court says no, with the right error, to who may not make a call or at the wrong time.
 contract CourtRefusalsTest is Refusing {
@@ -27,7 +27,7 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.DrawNotOpen.selector);
         FileRef[] memory refs = _refs(0);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
-        _no(stranger, c, abi.encodeCall(court.reveal, (pool, 0, 0, 0, 0, 0, 0)), IVoting.NotDrawn.selector);
+        _no(stranger, c, abi.encodeCall(court.reveal, (pool, 0, 0, 0, 0, 0, 0)), Voting.NotDrawn.selector);
         _no(stranger, c, abi.encodeCall(court.decisionOf, (pool, 0)), ICourt.NotSettled.selector);
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
     }
@@ -51,27 +51,27 @@ contract CourtRefusalsTest is Refusing {
         (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn) = court.committeeOf(pool, 0, 0);
         assertFalse(drawn);
         bytes32 hash = court.ballotHash(pool, 0, 0, voters[0], _all(1), keccak256("verdict"), keccak256("salt"));
-        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), IVoting.NotVoter.selector);
-        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 7, hash)), IVoting.NotVoter.selector);
-        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 4, hash)), IVoting.NotVoter.selector);
-        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, 0)), IVoting.EmptyCommitment.selector);
+        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), Voting.NotVoter.selector);
+        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 7, hash)), Voting.NotVoter.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 4, hash)), Voting.NotVoter.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, 0)), Voting.EmptyCommitment.selector);
         _yes(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash))); // draws, too
         _drawnAsForeseen(members, seed);
         assertEq(_ballot(0, 0, 0), hash);
         assertFalse(_hasRevealed(0, 0, 0));
-        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), IVoting.AlreadyDrawn.selector);
-        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), IVoting.AlreadyCommitted.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), Voting.AlreadyDrawn.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), Voting.AlreadyCommitted.selector);
         bytes memory reveal =
             abi.encodeCall(court.reveal, (pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt")));
-        _no(voters[0], c, reveal, IVoting.RevealNotOpen.selector);
+        _no(voters[0], c, reveal, Voting.RevealNotOpen.selector);
         bytes memory early =
             abi.encodeCall(court.reveal, (pool, 0, 0, 1, _all(1), keccak256("verdict"), keccak256("salt")));
-        _no(voters[1], c, early, IVoting.NotCommitted.selector);
-        _no(voters[1], c, abi.encodeCall(court.reveal, (pool, 0, 0, 9, 0, 0, 0)), IVoting.NotCommitted.selector);
+        _no(voters[1], c, early, Voting.NotCommitted.selector);
+        _no(voters[1], c, abi.encodeCall(court.reveal, (pool, 0, 0, 9, 0, 0, 0)), Voting.NotCommitted.selector);
         _wait(60);
-        _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), IVoting.CommitOver.selector);
+        _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), Voting.CommitOver.selector);
         _yes(voters[0], c, reveal);
-        _no(voters[0], c, reveal, IVoting.AlreadyRevealed.selector);
+        _no(voters[0], c, reveal, Voting.AlreadyRevealed.selector);
         _showsItsVote(_all(1));
         FileRef[] memory refs = _refs(0);
         court.settle(pool, 0, 0, refs); // one vote of three decides nothing
@@ -95,8 +95,8 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), open);
         _passWindow();
         court.closeCommittee(pool, 0, 0);
-        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), IVoting.AlreadyClosed.selector);
-        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 1)), IVoting.NotDrawn.selector);
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), Voting.AlreadyClosed.selector);
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 1)), Voting.NotDrawn.selector);
     }
 
     function test_courtLateReveal() public {
@@ -109,7 +109,7 @@ contract CourtRefusalsTest is Refusing {
         _wait(120);
         bytes memory reveal =
             abi.encodeCall(court.reveal, (pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt")));
-        _no(voters[0], address(court), reveal, abi.encodeWithSelector(IVoting.RevealOver.selector, clock));
+        _no(voters[0], address(court), reveal, abi.encodeWithSelector(Voting.RevealOver.selector, clock));
     }
 
     function test_silentCommitteesPayAndTheFileIsVoid() public {
@@ -149,7 +149,7 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), over);
         uint256 next = _submit();
         _blocks(34);
-        bytes memory few = abi.encodeWithSelector(IVoting.TooFewSeats.selector, 2);
+        bytes memory few = abi.encodeWithSelector(Voting.TooFewSeats.selector, 2);
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), few);
     }
 

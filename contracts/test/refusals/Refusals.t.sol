@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
 import {WrongAddress} from "../../src/libraries/Types.sol";
 import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
 import {Refusing} from "../helpers/Refusing.sol";
+import {IParams} from "../interfaces/IParams.sol";
 import {IERC20Metadata} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Metadata.sol";
 
 /// @notice Token, parameters, constructors and terms say no, with the right error.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {AccountSlot} from "../../src/libraries/AccountSlot.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, PoolTerms} from "../../src/libraries/Types.sol";
 import {Network} from "../helpers/Network.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice Who pays for what: each rule fails for the attack and holds for the honest case beside it.
 contract MoneyRulesTest is Network {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice Each contract has its own copy of each penalty: with eight different ones, every act costs its own.
 contract OwnPenaltiesTest is Accusing {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ISeats} from "../../src/interfaces/ISeats.sol";
-import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileRef} from "../../src/libraries/Types.sol";
 import {Network} from "../helpers/Network.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 
 /// @notice Penalties are collected before whoever owes them can leave, and ids are not given away.
 contract PenaltyRulesTest is Network {

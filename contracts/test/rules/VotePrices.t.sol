@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
-import {IParams} from "../../src/interfaces/IParams.sol";
-import {IPools} from "../../src/interfaces/IPools.sol";
-import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 
 /// @notice Not deciding, not looking and flooding cost something: every vote is judged by an outcome.
 contract VotePricesTest is Losses {

@@ -384,11 +384,9 @@ def test_the_commands_answer_while_chain_and_service_are_down(shared_suite: Depl
 
 # What is wrong around the process
 
-UP = StatusPart("service")
 
-
-def around(service: FailingService, part: StatusPart = UP, home: Path | None = None, config_hash: str = "") -> str:
-    return flat(alarm_lines(look_around(part, service.url, home, config_hash, node=ADDRESS)[0]))
+def around(service: FailingService, home: Path | None = None, config_hash: str = "") -> str:
+    return flat(alarm_lines(look_around(service.url, home, config_hash, node=ADDRESS)[0]))
 
 
 def test_what_the_service_lacks_is_named_with_its_cure(service: FailingService) -> None:
@@ -404,18 +402,10 @@ def test_what_the_service_lacks_is_named_with_its_cure(service: FailingService) 
     service.documents[f"/v1/nodes/{ADDRESS}"]["trouble"] = "shard 00… came with\x1bother bytes; fetch it again"
     assert "does not get what it needs: shard 00… came with?other bytes; fetch it again" in around(service)
     service.statuses |= {"/ready": 503, "/v1/status": 500, f"/v1/nodes/{ADDRESS}": 500}
-    service.statuses["/v1/status"] = 503
-    part = look_at_service(service.url, STATUS)
-    assert (part.down != "", part.silent) == (True, False), "it answers, and can say what it lacks"
-    assert around(service, part) == "the service's database does not answer: start the database; nothing is lost"
-
-
-def test_a_service_that_was_silent_or_is_none_is_not_asked_again(service: FailingService) -> None:
-    service.statuses["/ready"] = 503
-    assert around(service, StatusPart("service", None, "no answer", silent=True)) == ""
+    assert around(service) == "the service's database does not answer: start the database; nothing is lost"
     service.documents["/health"] = []
     assert around(service) == ""
-    assert look_around(UP, "no url") == look_around(UP, None) == ([], False)
+    assert look_around("no url") == look_around(None) == ([], False)
 
 
 def test_a_full_disk_and_a_device_that_hangs_are_named(

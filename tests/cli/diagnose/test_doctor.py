@@ -121,7 +121,7 @@ def test_a_service_is_judged_as_a_watch_does(service: FailingService, monkeypatc
     service.documents["/v1/pool"] = {"pool": 1, "rpc": [], "config_hash": "00" * 32, "deployment": "{}"}
     (found,) = doctor_checks.service_checks(service.url)
     assert (found.state, "start the pool's storage" in found.hint) == ("failed", True)
-    monkeypatch.setattr("runtime.diagnose.ServiceView.storage_error", lambda *_: "")
+    monkeypatch.setattr("runtime.diagnose.storage_error", lambda *_: "")
     (found,) = doctor_checks.service_checks(service.url)
     assert (found.state, "this clock is +0 s off" in found.detail) == ("ok", True)
     service.documents["/health"]["version"] = "9.9.9"

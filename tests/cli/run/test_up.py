@@ -197,7 +197,7 @@ def test_a_machine_that_cannot_work_is_refused_before_money_moves(
     for role in (NodeUp(on_gpu, yes=True), ValidatorUp(on_gpu.model_copy(update={"voters": (profile.key,)}), yes=True)):
         with pytest.raises(ConfigError, match="no NVIDIA driver answers"):
             role.run(dry_run=False, as_json=False)
-    monkeypatch.setattr("cli.run.up.ServiceView.look", lambda _: ServiceFacts(clock_offset=-42.0))
+    monkeypatch.setattr("cli.run.up.look_at_service", lambda *_, **about: ServiceFacts(clock_offset=-42.0))
     with pytest.raises(ConfigError, match="this machine's clock is -42 s off the service's"):
         NodeUp(profile, yes=True).run(dry_run=False, as_json=False)
     assert not profile.key.keystore.exists(), "nothing was made, nothing was paid"

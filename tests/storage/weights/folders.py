@@ -6,6 +6,8 @@ from pathlib import Path
 
 from protocol.accounts import Account, LocalAccount
 from protocol.identity import PoolId
+from storage.sources import MultiSource
+from storage.weights.fetch import OpenObject
 from storage.weights.manifest import DELTA_SHARD_BYTES, SHARD_BYTES, Manifest, ManifestScope
 from storage.weights.publish import EarlierStep, ObjectWriter, make_manifest, prepare, send
 
@@ -47,6 +49,11 @@ def publish(
     prepared = prepare(folder, manifest, bases, snapshot, min(shard_size, DELTA_SHARD_BYTES))
     send(folder, prepared, store, account, shard_size)
     return prepared.manifest
+
+
+def source_of(get: OpenObject) -> MultiSource:
+    """A single source, which gives what `get` does."""
+    return MultiSource({"store": lambda key, limit, partial: partial.append(get(key, limit))})
 
 
 def contents(folder: Path) -> dict[str, bytes]:

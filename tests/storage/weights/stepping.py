@@ -12,10 +12,10 @@ from protocol.encoding import sha256_hex
 from storage.keys import MissingObjectError, object_key
 from storage.sources import MultiSource
 from storage.weights.cache import KEPT_VERSIONS
-from storage.weights.fetch import OpenObject, fetch
+from storage.weights.fetch import fetch
 from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, seal
 from storage.weights.publish import EarlierStep
-from tests.storage.weights.folders import OWNER, PUBLISHER, contents, publish
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents, publish, source_of
 
 SHARD = 4000
 NAMES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
@@ -69,11 +69,9 @@ class Origin:
             made = publish(folder, self, PUBLISHER, step, parent, OWNER, "bfloat16", SHARD, bases, step in snapshots)
             self.manifests.append(made)
 
-    def fetch(
-        self, step: int, cache: Path, keep: int = KEPT_VERSIONS, source: OpenObject | MultiSource | None = None
-    ) -> Path:
+    def fetch(self, step: int, cache: Path, keep: int = KEPT_VERSIONS, source: MultiSource | None = None) -> Path:
         """Fetch a step, which comes out right; return its folder."""
-        folder = fetch(self.manifests[step].digest, source or self.get, cache, PUBLISHER, step, keep)
+        folder = fetch(self.manifests[step].digest, source or source_of(self.get), cache, PUBLISHER, step, keep)
         assert contents(folder) == contents(self.folders[step])
         return folder
 

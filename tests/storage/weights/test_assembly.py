@@ -17,10 +17,10 @@ from protocol.errors import IntegrityError, MusterError
 from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload
 from storage.weights import cache
-from storage.weights.cache import Assembly, WeightCache, spots
+from storage.weights.cache import Assembly, Spot, WeightCache, shards_of, spots
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest, seal
-from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder, publish
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder, publish, source_of
 from tests.storage.weights.test_fetch import Store
 
 SHARD = 1000
@@ -51,8 +51,12 @@ def manifest(store: Bringing, tmp_path: Path) -> Manifest:
     return publish(model_folder(tmp_path / "v0"), store, PUBLISHER, 0, None, OWNER, shard_size=SHARD)
 
 
+def one_spot(manifest: Manifest) -> Spot:
+    return spots(shards_of(manifest))[manifest.files[2].shards[1].sha256][0]
+
+
 def get(store: Bringing, manifest: Manifest, tmp_path: Path) -> Path:
-    return fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, fetch_object=store.fetch)
+    return fetch(manifest.digest, source_of(store.get), tmp_path / "cache", PUBLISHER, fetch_object=store.fetch)
 
 
 def test_what_came_stays_and_is_not_fetched_again(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
@@ -95,10 +99,10 @@ def test_what_a_former_process_left_is_not_believed(
 
 def test_one_draft_at_a_time_is_at_its_spot(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
     """Who is asked besides writes elsewhere; if it is first, its bytes are copied and the other's never come after."""
-    spot = spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
+    spot = one_spot(manifest)
     right = store.objects[spot.shard.key]
     (tmp_path / "shards").mkdir()
-    with Assembly(tmp_path / "parts", manifest.files) as parts:
+    with Assembly(tmp_path / "parts", shards_of(manifest)) as parts:
         part_files = parts.part_files(spot)
         slow, fast = PartialDownload("slow", part_files=part_files), PartialDownload("fast", part_files=part_files)
         slow.append(bytes(10))
@@ -109,15 +113,12 @@ def test_one_draft_at_a_time_is_at_its_spot(store: Bringing, manifest: Manifest,
         with pytest.raises(MusterError):
             slow.append(bytes(10))
         fast.drop()
-    with Assembly(tmp_path / "parts", manifest.files) as parts:
+    with Assembly(tmp_path / "parts", shards_of(manifest)) as parts:
         assert parts.has(spot)
     assert not list((tmp_path / "shards").iterdir())
 
 
-@pytest.mark.parametrize("way", ["fetch", "open", "loose"])
-def test_a_shard_shorter_than_its_manifest_says_is_refused(
-    store: Bringing, manifest: Manifest, tmp_path: Path, way: str
-) -> None:
+def test_a_shard_shorter_than_its_manifest_says_is_refused(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
     """The owner signed a size that the bytes of this hash do not have: what is behind them would be anything, another
     thing at each node."""
     file = manifest.files[2]
@@ -125,12 +126,8 @@ def test_a_shard_shorter_than_its_manifest_says_is_refused(
     longer = file.model_copy(update={"size": file.size + 100, "shards": (*file.shards[:-1], last)})
     lying = Manifest.model_validate({**dict(manifest), "files": (*manifest.files[:2], longer, *manifest.files[3:])})
     store.put(object_key("manifests", lying.digest), seal(lying, OWNER))
-    if way == "loose":
-        kept = WeightCache(tmp_path / "cache")
-        kept.keep_shard(last, store.fetch(last.key, last.size, kept.part_file))
-    fetch_object = None if way == "open" else store.fetch
     with pytest.raises(IntegrityError, match="came with other bytes"):
-        fetch(lying.digest, store.get, tmp_path / "cache", PUBLISHER, fetch_object=fetch_object)
+        get(store, lying, tmp_path)
     assert not (tmp_path / "cache" / lying.digest.hex()).exists()
 
 
@@ -146,8 +143,8 @@ def test_two_that_begin_at_once_do_not_share_the_spot(
 
     monkeypatch.setattr(cache, "PartFile", Slow)
     (tmp_path / "shards").mkdir()
-    spot = spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
-    with Assembly(tmp_path / "parts", manifest.files) as parts, ThreadPoolExecutor(2) as pool:
+    spot = one_spot(manifest)
+    with Assembly(tmp_path / "parts", shards_of(manifest)) as parts, ThreadPoolExecutor(2) as pool:
         part_files = parts.part_files(spot)
         made = [pool.submit(part_files) for _ in range(2)]
         assert len({draft.result()._location[0].name for draft in made}) == 2  # type: ignore[index]
@@ -183,8 +180,8 @@ def test_what_came_makes_no_room_for_itself(
 
 def test_an_assembly_that_shards_come_into_is_not_idle(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
     """Where a step takes hours, others that need room must leave it alone."""
-    folder, spot = tmp_path / "parts", spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
-    with Assembly(folder, manifest.files) as parts:
+    folder, spot = tmp_path / "parts", one_spot(manifest)
+    with Assembly(folder, shards_of(manifest)) as parts:
         os.utime(folder, (0, 0))
         parts.keep(spot, store.fetch(spot.shard.key, spot.shard.size, parts.part_files(spot)))
     assert folder.stat().st_mtime > time.time() - 600

@@ -19,12 +19,12 @@ from storage.weights import delta as codec
 from storage.weights import fetch as rebuild
 from storage.weights.fetch import DiskFullError, fetch
 from storage.weights.manifest import Manifest, seal
-from tests.storage.weights.folders import PUBLISHER, contents
+from tests.storage.weights.folders import PUBLISHER, contents, source_of
 from tests.storage.weights.stepping import Origin
 
 
 def get(origin: Origin, manifest: Manifest, cache: Path, step: int | None = None) -> Path:
-    return fetch(manifest.digest, origin.get, cache, PUBLISHER, step)
+    return fetch(manifest.digest, source_of(origin.get), cache, PUBLISHER, step)
 
 
 def made(origin: Origin, cache: Path, manifest: Manifest, step: int) -> None:
@@ -232,6 +232,6 @@ def test_whichever_way_a_node_takes_it_has_the_same_bytes(tmp_path: Path) -> Non
     odd = origin.sign(honest.model_copy(update={"files": files}))
     for cache in ("joins", "has step 0"):
         if cache == "has step 0":
-            fetch(origin.manifests[0].digest, origin.get, tmp_path / cache, PUBLISHER)
-        made = fetch(odd.digest, origin.get, tmp_path / cache, PUBLISHER)
+            get(origin, origin.manifests[0], tmp_path / cache)
+        made = get(origin, odd, tmp_path / cache)
         assert contents(made) == contents(origin.folders[2])

@@ -13,7 +13,7 @@ from storage.weights import publish as publishing
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
 from storage.weights.publish import EarlierStep, OpenFiles, make_manifest, prepare
-from tests.storage.weights.folders import OWNER, PUBLISHER, contents, publish
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents, publish, source_of
 from tests.storage.weights.stepping import NAMES, SHARD, Origin, step_folder
 
 
@@ -85,7 +85,7 @@ def test_what_no_delta_leads_to_is_published_whole(origin: Origin, tmp_path: Pat
     )
     assert made.snapshot
     assert not made.deltas
-    assert contents(fetch(made.digest, origin.get, tmp_path / "cache", PUBLISHER)) == contents(folder)
+    assert contents(fetch(made.digest, source_of(origin.get), tmp_path / "cache", PUBLISHER)) == contents(folder)
 
 
 def test_the_compiler_is_imported_only_for_a_delta() -> None:

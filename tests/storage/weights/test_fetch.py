@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.errors import ConfigError, IntegrityError
 from storage.keys import MissingObjectError, check_content, object_key
-from storage.s3 import Bucket
-from storage.transfers import HttpObjects
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest, seal
-from tests.storage.mirror import mirror, send
-from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder, publish
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder, publish, source_of
 
 
 class Store:
@@ -57,7 +54,7 @@ def manifest(store: Store, tmp_path: Path) -> Manifest:
 
 
 def get(store: Store, manifest: Manifest, tmp_path: Path, **options: Any) -> Path:
-    return fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, **options)
+    return fetch(manifest.digest, source_of(store.get), tmp_path / "cache", PUBLISHER, **options)
 
 
 def test_publish_and_fetch(store: Store, manifest: Manifest, tmp_path: Path) -> None:
@@ -171,24 +168,6 @@ def test_unwritable_cache(store: Store, manifest: Manifest, tmp_path: Path) -> N
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(ConfigError, match="cache"):
         get(store, manifest, tmp_path)
-
-
-def test_over_a_real_bucket_and_a_redirecting_service(bucket: Bucket, tmp_path: Path) -> None:
-    manifest = publish(model_folder(tmp_path / "v0"), bucket, PUBLISHER, 0, None, OWNER, shard_size=1000)
-
-    def service(handler: object) -> None:
-        key = handler.path.removeprefix("/v1/objects/")  # type: ignore[attr-defined]
-        send(handler, 307, Location=bucket.presign_get(key))  # type: ignore[arg-type]
-
-    with mirror(lambda h: send(h, 200, b"poison" * 200)) as poisoned, mirror(service) as base:
-        objects = HttpObjects([poisoned, f"{base}/v1/objects"])
-        folder = fetch(manifest.digest, objects, tmp_path / "cache", PUBLISHER, step=0)
-        assert contents(folder) == contents(tmp_path / "v0")
-        objects.close()
-    again = fetch(manifest.digest, bucket.get, tmp_path / "other", PUBLISHER)
-    assert contents(again) == contents(tmp_path / "v0")
-    with pytest.raises(MusterError):
-        fetch(b"n" * 32, bucket.get, tmp_path / "other", PUBLISHER)
 
 
 def test_folder_that_changes_while_it_is_published(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_parent_that_does_not_fit_is_no_way(lie: str) -> None:
 def test_what_leads_through_several_deltas() -> None:
     known = {one.digest.hex(): one for one in RUN}
     plan = cheapest_plan(RUN[5], lambda delta: known[delta.parent], {RUN[3].digest: 3})
-    assert [delta.shards[0].size for delta in plan.deltas_of("w")] == [10, 10]
+    assert [(name, delta.shards[0].size) for name, delta in plan.deltas_of("w")] == [(".delta-0", 10), (".delta-1", 10)]
     assert plan.deltas_of("v") == []
     assert plan.bytes(()) == 20
 
