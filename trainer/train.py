@@ -24,14 +24,14 @@ from safetensors import SafetensorError
 from chain.indexer.records import Submission
 from protocol.accounts import LocalAccount
 from protocol.api.work import HeartbeatRequest
-from protocol.errors import IntegrityError, MusterError, first_line
+from protocol.errors import MusterError, first_line
 from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
 from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from storage.s3 import Bucket
 from storage.weights.manifest import StepWorkers
-from trainer.checkpoint import checkpoint_path, checkpoints
+from trainer.checkpoint import checkpoint_path, checkpoints, resume
 from trainer.config import GuardConfig, TrainerConfig
 from trainer.data.curriculum import MaskWriter
 from trainer.data.files import FileCollector, Loader, StepFiles
@@ -239,8 +239,9 @@ class TrainingProgress:
         self.document: dict[str, Any] = {}
         self.files: list[dict[str, Any]] = []
         remove_leftovers(folder)
-        paths = checkpoints(folder)
-        if paths and not any(map(self._resume, reversed(paths))):
+        if (extra := resume(folder, group.load_checkpoint)) is not None:
+            self._restore(extra)
+        elif checkpoints(folder):
             group.renew()  # a damaged checkpoint may have left some of its weights
 
     @property
@@ -300,19 +301,13 @@ class TrainingProgress:
         else:
             self._group.renew()
 
-    def _resume(self, path: Path) -> bool:
-        try:
-            extra = self._group.load_checkpoint(path)
-        except IntegrityError as error:
-            log.warning("%s", error)
-            return False
+    def _restore(self, extra: Mapping[str, Any]) -> None:
         self.consumed = set(extra["consumed"])
         self.manifests = [bytes.fromhex(digest) for digest in extra["manifests"]]
         self.document, self.files = extra["document"], extra["files"]
         if self.document:
             self._records.write(self.document, self.files)
         log.info("resumed at policy step %d with %d consumed files", self.step, len(self.consumed))
-        return True
 
 
 class Trainer:

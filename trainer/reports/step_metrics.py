@@ -23,14 +23,13 @@ from trainer.model.sharding import Placement
 @dataclass(frozen=True)
 class SourceMismatch:
     """Over `tokens` trained tokens of a node's: `kl`, the estimated KL divergence of the trainer's policy (before the
-    step) from the node's, and `absolute`, the mean |difference| of log-probabilities. `masked` of them had no loss."""
+    step) from the node's. `masked` of them had no loss."""
 
     node: str
     engine: str
     staleness: int
     tokens: int
     kl: float
-    absolute: float
     masked: int
 
 
@@ -38,7 +37,7 @@ class MismatchTotals:
     """Sums for each sample of a step, on the device."""
 
     def __init__(self, samples: int, device: torch.device) -> None:
-        self._sums = torch.zeros(samples, 4, dtype=torch.float64, device=device)
+        self._sums = torch.zeros(samples, 3, dtype=torch.float64, device=device)
 
     def add(
         self, samples: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor, masked: Tensor | None = None
@@ -47,7 +46,7 @@ class MismatchTotals:
         trainer before the step (`old`) and of the file (`sampled`), and whether it has no loss, [N] each."""
         ratio = torch.nan_to_num(old - sampled, nan=LOG_RATIO_MAX).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
         dropped = torch.zeros_like(ratio) if masked is None else masked.to(ratio.dtype)
-        parts = torch.stack([k3(torch.zeros_like(ratio), ratio), ratio.abs(), torch.ones_like(ratio), dropped], dim=1)
+        parts = torch.stack([k3(torch.zeros_like(ratio), ratio), torch.ones_like(ratio), dropped], dim=1)
         index = torch.tensor(samples, dtype=torch.int64, device=sequence.device)[sequence]
         self._sums.index_add_(0, index, parts.double())
 
@@ -64,10 +63,10 @@ class MismatchTotals:
             by_source[key] = by_source.get(key, torch.zeros_like(own)) + own
         mismatches = []
         for key, total in by_source.items():
-            kl, absolute, tokens, masked = total.tolist()
+            kl, tokens, masked = total.tolist()
             if tokens:
-                mismatches.append(SourceMismatch(*key, int(tokens), kl / tokens, absolute / tokens, int(masked)))
-        kl, _, tokens, _ = sums.sum(0).tolist()
+                mismatches.append(SourceMismatch(*key, int(tokens), kl / tokens, int(masked)))
+        kl, tokens, _ = sums.sum(0).tolist()
         return (kl / tokens if tokens else None), tuple(sorted(mismatches, key=lambda source: -source.kl))
 
 
