@@ -323,7 +323,6 @@ def test_a_record_says_rewards_length_errors_and_staleness() -> None:
     expected = {
         **made,
         "consumed": [14, 12, 14],
-        "policy_steps": [4, 2, 4],
         "timings": {"wait": 1.25, "train": 2.0},
         "reward_mean": 0,
         "dropped_share": 0.5,

@@ -1,4 +1,4 @@
-"""`muster pool train --bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
+"""`muster pool train --bench`: how fast a machine trains a pool's model, and in how much memory, before it costs
 money."""
 
 import contextlib
@@ -17,11 +17,9 @@ import torch
 from protocol.config import WorkConfig
 from trainer.data.batch import Group, TrainRollout, idle_share
 from trainer.learner import Learner
-from trainer.model.sharding import device_bytes
 from trainer.reports.step_metrics import data_sheet_flops
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-_HEADROOM = 0.9
 
 
 def matrix_flops(device: torch.device, dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -88,23 +86,13 @@ def _tokens(dice: random.Random, vocabulary: int, count: int) -> tuple[int, ...]
 def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change.
 
-    Return figures per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
+    Return figures per step over all ranks, medians of `steps` steps; bytes are of this rank alone.
     `mfu`: operations that the step needs per second, over the device's peak, which is the data sheet's or, where
     `peak_measured`, what plain matrix products reach. `idle_share`: time that ranks wait for one another by the
-    estimate that packing levels. `bytes_per_token`: what another token in a row costs; `row_tokens_fit`: how many fit,
-    0 where that cannot be told."""
+    estimate that packing levels."""
     policy, placement = learner.policy, learner.placement
     device, row_tokens, world = policy.device, placement.memory.row_tokens, placement.ranks.world
     vocabulary = policy.model.config.get_text_config().vocab_size
-    say("measuring memory with rows of two sizes")
-    peaks = []
-    for size in (row_tokens // 2, row_tokens):
-        groups = full_row(size * world // placement.rows_at_once, vocabulary)
-        learner.train_step(groups)  # the optimizer's state exists afterwards
-        reset_peak(device)
-        learner.train_step(groups)
-        peaks.append(peak_bytes(device))
-    per_token = max(0.0, (peaks[1] - peaks[0]) / (row_tokens - row_tokens // 2))
     groups = synthetic_groups(work, vocabulary, rows * row_tokens * world)
     lengths = [sample.length for group in groups for sample in group]
     reset_peak(device)
@@ -116,7 +104,6 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
     median = statistics.median(seconds[1:])
     known = data_sheet_flops(device) if policy.dtype == torch.bfloat16 else None
     flops = known or matrix_flops(device, policy.dtype)
-    fit = int(row_tokens + (_HEADROOM * device_bytes(device) - peaks[1]) / per_token) if per_token else 0
     cpu = f"cpu, {torch.get_num_threads()} threads"
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
@@ -133,7 +120,5 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
         "peak_measured": known is None,
         "idle_share": round(idle_share(policy.plan(lengths), lengths, policy.work.of_sequence), 4),
         "row_tokens": row_tokens,
-        "peak_bytes": max(peak_bytes(device), peaks[1]),
-        "bytes_per_token": round(per_token, 1),
-        "row_tokens_fit": max(0, fit),
+        "peak_bytes": peak_bytes(device),
     }

@@ -191,7 +191,6 @@ def step_record(
         "timings": {"wait": round(waited, 3), "train": round(seconds, 3)},
         "time": round(time.time(), 3),
         "consumed": [sub.sequence for sub in files],
-        "policy_steps": [sub.step for sub in files],
     }
 
 
