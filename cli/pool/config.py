@@ -248,6 +248,9 @@ def costs_text(cost: dict[str, int]) -> str:
 def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[ConfigError]:
     """Return why the pool could take no file, or would lose them: configuration, terms and budget do not fit."""
     cost, problems = costs(config, terms, budget), []
+    if config.model.dtype == "bfloat16" and config.checks in (BF16_CHECKS, ChecksConfig()):
+        what = "its thresholds were not measured on this model: in bfloat16 honest files may be refused, and slashed"
+        problems.append(ConfigError(what, "measure them with `muster pool calibrate --apply`"))
     if config.work.rows > _MAX_ROWS:
         problems.append(ConfigError(f"a file has {config.work.rows} rollouts, {_MAX_ROWS} fit", "make files smaller"))
     if cost["units"] > _MAX_UNITS:
