@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef} from "../src/libraries/Types.sol";
+import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {IAppeals} from "./interfaces/IAppeals.sol";
 import {ICanaries} from "./interfaces/ICanaries.sol";
@@ -29,6 +29,19 @@ contract EventsTest is Planting {
         emit IPools.FilesSettled((pool << 32) | s, words);
         court.settle(pool, 0, 0, refs);
         _unpack(0);
+    }
+
+    function test_poolsAreAnnouncedWithTheirTerms() public {
+        PoolTerms memory terms = defaultTerms();
+        uint256 next = pools.poolCount() + 1;
+        uint256 unbonding = params.checkTerms(terms);
+        _give(owner, address(pools), 5);
+        vm.expectEmit(address(pools));
+        emit IPools.PoolCreated(next, owner, terms.configHash, terms, unbonding);
+        vm.expectEmit(address(pools));
+        emit IPools.PoolFunded(next, owner, 5);
+        vm.prank(owner);
+        pools.createPool(terms, 5);
     }
 
     function test_jurorsVotesAreAnnounced() public {
