@@ -43,7 +43,10 @@ class LowRank(Cheat):
         source = torch.Generator().manual_seed(0)
 
         def change(tensors: Tensors) -> Tensors:
-            return {name: self._moved(one, source) if one.ndim == 2 else one for name, one in sorted(tensors.items())}
+            return {
+                name: self._moved(tensor, source) if tensor.ndim == 2 else tensor
+                for name, tensor in sorted(tensors.items())
+            }
 
         with altered(weights, change) as folder:
             super().load(folder)

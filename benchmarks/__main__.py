@@ -31,8 +31,8 @@ NUMBERS = {
 
 def names() -> dict[str, str]:
     """Return the name and the module of every benchmark."""
-    found = sorted((path.stem, path) for path in HERE.rglob("[!_]*.py") if "\ndef run(" in path.read_text())
-    return {name: ".".join(path.relative_to(HERE.parent).with_suffix("").parts) for name, path in found}
+    modules = sorted((path.stem, path) for path in HERE.rglob("[!_]*.py") if "\ndef run(" in path.read_text())
+    return {name: ".".join(path.relative_to(HERE.parent).with_suffix("").parts) for name, path in modules}
 
 
 def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
@@ -43,10 +43,10 @@ def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
     unknown = sorted(set(extra) - set(inspect.signature(run).parameters))
     if unknown:
         sys.exit(f"benchmarks: {name} has no --{unknown[0]}")
-    found = run(quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True), **extra)
+    record = run(quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True), **extra)
     if not quick and not extra.keys() & {"count", "seed", "only", "problems", "size"}:
-        (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found), flush=True)
+        (HERE / "results" / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record), flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -53,11 +53,11 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
         for method in METHODS:
             runs[f"{method}-{rate}"] = _run(method, rate, QUICK_STEPS if quick else STEPS, environments)
             progress(f"{method} {rate}: {runs[f'{method}-{rate}']}")
-    found: dict[str, Any] = {}
+    smallest: dict[str, Any] = {}
     for key in ("ratios", "pulse", "encode_gb_s", "decode_gb_s", "decode_hash_gb_s"):
-        values = [(name.partition("-")[2], one[key]) for name, one in runs.items()]
-        found[key] = {rate: min(value for other, value in values if other == rate) for rate in dict(values)}
-    return found | {"largest": max(one["largest"] for one in runs.values()), "runs": runs}
+        values = [(name.partition("-")[2], run[key]) for name, run in runs.items()]
+        smallest[key] = {rate: min(value for other, value in values if other == rate) for rate in dict(values)}
+    return smallest | {"largest": max(run["largest"] for run in runs.values()), "runs": runs}
 
 
 def _run(method: str, rate: str, steps: int, environments: Mapping[str, Environment]) -> dict[str, Any]:
@@ -91,7 +91,10 @@ def _run(method: str, rate: str, steps: int, environments: Mapping[str, Environm
 def _weights(learner: Learner) -> dict[str, Words]:
     """The bf16 cast of the master weights."""
     named = dict(learner.policy.model.named_parameters())
-    return {name: one.detach().to(torch.bfloat16).view(torch.uint16).numpy().copy() for name, one in named.items()}
+    return {
+        name: parameter.detach().to(torch.bfloat16).view(torch.uint16).numpy().copy()
+        for name, parameter in named.items()
+    }
 
 
 # What the model is trained on
@@ -99,12 +102,12 @@ def _weights(learner: Learner) -> dict[str, Words]:
 
 def _phrases(environments: Mapping[str, Environment], count: int) -> list[str]:
     """The commonest words of the problems' text, each with the space before it."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for environment in environments.values():
         for seed in range(600):
             problem = environment.problem(seed)
-            found.update(re.findall(r" [A-Za-z]+|\b[a-z]{2,}", f"{problem.question} {problem.answer}"))
-    return [word for word, _ in sorted(found.items(), key=lambda one: (-one[1], one[0]))[:count]]
+            counts.update(re.findall(r" [A-Za-z]+|\b[a-z]{2,}", f"{problem.question} {problem.answer}"))
+    return [word for word, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:count]]
 
 
 def _groups(tokenizer: Any, environments: Mapping[str, Environment], step: int) -> list[Group]:
@@ -128,9 +131,9 @@ def _groups(tokenizer: Any, environments: Mapping[str, Environment], step: int) 
 def _measured(before: dict[str, Words], after: dict[str, Words], timed: bool) -> dict[str, Any]:
     """Return the sizes in bytes of one step's delta, and with `timed` processor seconds. Raises AssertionError unless
     the delta gives the new weights bit for bit."""
-    base, new = ({name: one.reshape(-1).view(np.uint8) for name, one in each.items()} for each in (before, after))
+    base, new = ({name: tensor.reshape(-1).view(np.uint8) for name, tensor in each.items()} for each in (before, after))
     indices = [
-        WeightIndex.of(TensorEntry.of(name, "BF16", one.shape, flat[name]) for name, one in each.items())
+        WeightIndex.of(TensorEntry.of(name, "BF16", tensor.shape, flat[name]) for name, tensor in each.items())
         for each, flat in ((before, base), (after, new))
     ]
     delta = encode_delta(base, indices[0], new, indices[1])
@@ -171,13 +174,13 @@ def _pulse_bytes(base: Mapping[str, Words], new: Mapping[str, Words]) -> int:
     for name, before in base.items():
         width = before.shape[-1] if before.ndim else 1
         after = new[name].reshape(-1)
-        places = np.flatnonzero(before.reshape(-1) != after)
-        row, column = places // width, places % width
+        changed = np.flatnonzero(before.reshape(-1) != after)
+        row, column = changed // width, changed % width
         down = np.diff(row, prepend=0)
         carried = np.full(int((down // 255).sum()), 255, np.uint8)
         across = np.where(down > 0, column, np.diff(column, prepend=0))
         rows += [(down % 255).astype(np.uint8).tobytes(), carried.tobytes()]
         columns.append(across.astype(np.uint16).tobytes())
-        values.append(after[places].tobytes())
+        values.append(after[changed].tobytes())
     codec = pa.Codec("zstd", compression_level=1)
     return sum(len(codec.compress(b"".join(lists), asbytes=True)) for lists in (rows, columns, values))

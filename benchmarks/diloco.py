@@ -96,7 +96,7 @@ class Bench:
     def _tasks(self, run: DilocoRun, steps: int, count: int) -> list[LanguageTask]:
         config = self._config(steps)
         learners = [language_learner(config, self._model, Placement()) for _ in range(count)]
-        return [text_task(config, self._model, self._corpus, run, one) for one in learners]
+        return [text_task(config, self._model, self._corpus, run, learner) for learner in learners]
 
     def _share(self, worker: str, step: int) -> DataShare:
         return DataShare(sha256_hex(str(self.seed).encode()), worker, tuple(sorted(WORKERS)), step=step)

@@ -83,7 +83,7 @@ class LetterTask:
         dice = np.random.default_rng(0)
         self.table = (0.01 * dice.standard_normal((LETTERS, LETTERS))).astype(np.float32)
         self.bias = np.zeros(LETTERS, np.float32)
-        self.velocity: dict[str, F32] = {name: np.zeros_like(one) for name, one in self.weights().items()}
+        self.velocity: dict[str, F32] = {name: np.zeros_like(weight) for name, weight in self.weights().items()}
         self.position, self._batch, self._saving = 0, batch, saving
 
     def weights(self) -> Tensors:
@@ -123,7 +123,7 @@ class LetterTask:
     def save(self, folder: Path) -> None:
         folder.mkdir()
         kept: dict[str, Any] = {**self.weights(), "position": np.array(self.position)}
-        kept |= {f"velocity.{name}": one for name, one in self.velocity.items()}
+        kept |= {f"velocity.{name}": velocity for name, velocity in self.velocity.items()}
 
         def write() -> None:
             time.sleep(self._saving)
@@ -150,8 +150,8 @@ class LetterTask:
 
     def _predicted(self, lines: list[bytes]) -> tuple[Any, Any, F32]:
         """Return the letters of lines but their last, those after each, and the chances of what comes after each."""
-        before = np.frombuffer(b"".join(one[:-1] for one in lines), np.uint8)
-        after = np.frombuffer(b"".join(one[1:] for one in lines), np.uint8)
+        before = np.frombuffer(b"".join(line[:-1] for line in lines), np.uint8)
+        after = np.frombuffer(b"".join(line[1:] for line in lines), np.uint8)
         logits = self.table[before] + self.bias
         powers = np.exp(logits - logits.max(1, keepdims=True))
         return before, after, (powers / powers.sum(1, keepdims=True)).astype(np.float32)
@@ -203,7 +203,7 @@ class Crowd:
             inner_steps=4, shards=2, window_seconds=20, training_seconds=20, state_every=4,
             admission=AdmissionConfig(minimum=1, cosine=None),
         )  # fmt: skip
-        addresses = tuple(str(Account.from_key(one).address) for one in secrets)
+        addresses = tuple(str(Account.from_key(secret).address) for secret in secrets)
         coordinator = Account.from_key("77" * 32).address
         run = DilocoRun(name=name, coordinator=coordinator, workers=addresses, settings=settings)
         home.mkdir(parents=True, exist_ok=True)
@@ -333,15 +333,15 @@ def inspect(crowd: Crowd) -> dict[str, int]:
 
 def signed_twice(transport: Transport) -> int:
     """Return in how many attempts the log has two contributions that one worker signed."""
-    reader, found = Log.at(transport, 0), set()
+    reader, excluded = Log.at(transport, 0), set()
     while (upcoming := transport.next_entry(reader.number, reader.tip)) is not None:
         draft = reader.draft()
         for event in upcoming[0].events:
             if isinstance(event, ContributionSigned):
-                found.add((draft.schedule.step, draft.schedule.attempt, event.worker, event.document))
+                excluded.add((draft.schedule.step, draft.schedule.attempt, event.worker, event.document))
             draft.apply(event)
         reader.take(*upcoming)
-    return len(found) - len({one[:3] for one in found})
+    return len(excluded) - len({message[:3] for message in excluded})
 
 
 def run(quick: bool, progress: Progress, seed: int = 7) -> dict[str, Any]:

@@ -126,8 +126,8 @@ class Played:
         parts = [f"{plan['seats']}% of the seats, {plan['files']} of {count} files of {plan['units']} units"]
         for name in CHOICES:
             if plan[name] != next(iter(labels(name).values())):
-                found = (label for label, value in labels(name).items() if value == plan[name])
-                parts.append(f"{name}: {next(found, hex(plan[name]))}")
+                labels_of_value = (label for label, value in labels(name).items() if value == plan[name])
+                parts.append(f"{name}: {next(labels_of_value, hex(plan[name]))}")
         return "; ".join(parts)
 
 
@@ -179,25 +179,25 @@ def case_types() -> str:
 
 def play(batch: Sequence[Played]) -> None:
     """Add every plan's lanes, played by forge."""
-    cases = [(*setting(one.plan["units"]), tuple(one.plan.values())) for one in batch]
+    cases = [(*setting(game.plan["units"]), tuple(game.plan.values())) for game in batch]
     binary = next(ROOT.glob("node_modules/@foundry-rs/forge-*/bin/forge"))
     cache = ROOT / "contracts" / "cache"
     cache.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="economy-") as folder:
         path = Path(folder) / "plans"
         path.write_bytes(encode([case_types()], [cases]))
-        told = {"FOUNDRY_TEST": "contracts/test/economy", "MUSTER_ECONOMY": f"./{path.relative_to(ROOT)}"}
+        settings = {"FOUNDRY_TEST": "contracts/test/economy", "MUSTER_ECONOMY": f"./{path.relative_to(ROOT)}"}
         command = [str(binary), "test", "--match-contract=EconomyTest", f"--gas-limit={1 << 60}"]
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"forge could not play the plans:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
         (lanes,) = decode(["int256[2][][]"], path.with_suffix(".out").read_bytes())
-    for one, more in zip(batch, lanes, strict=True):
-        one.lanes += more
+    for game, more in zip(batch, lanes, strict=True):
+        game.lanes += more
 
 
 def best(played: Sequence[Played], limits: EconomyLimits = STATED) -> list[Played]:
-    return sorted(played, key=lambda one: one.least(limits), reverse=True)
+    return sorted(played, key=lambda game: game.least(limits), reverse=True)
 
 
 def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[s
     def play_all(batch: Sequence[Played], what: str) -> None:
         for start in range(0, len(batch), 20):
             play(batch[start : start + 20])
-        progress(f"{what}: {len(batch)} plans, {sum(len(one.lanes) for one in everyone)} lanes in all")
+        progress(f"{what}: {len(batch)} plans, {sum(len(game.lanes) for game in everyone)} lanes in all")
 
     play_all(everyone, "named and random")
     for _ in range(2):
@@ -219,9 +219,9 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[s
         everyone += batch
         play_all(batch, "variations")
     for _ in range(1 if quick else 3):
-        doubtful = [one for one in everyone if one.expected()[0] > 0]
-        for one in doubtful:
-            one.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
+        doubtful = [game for game in everyone if game.expected()[0] > 0]
+        for game in doubtful:
+            game.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
         play_all(doubtful, "again, those that gained")
 
     def gaining(limits: EconomyLimits) -> list[dict[str, Any]]:
@@ -230,12 +230,12 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24) -> dict[s
     rules = setting(UNITS)[1]
     return {
         "strategies": len(everyone),
-        "lanes": sum(len(one.lanes) for one in everyone),
+        "lanes": sum(len(game.lanes) for game in everyone),
         "profitable": len(gaining(STATED)),
         "worst": best(everyone)[0].summary(),
         "limits": asdict(STATED),
         "check": {"cost": rules[-1] / TOKEN, "fee": rules[1] / TOKEN},
-        "named": {one.named: one.summary() for one in everyone if one.named},
+        "named": {game.named: game.summary() for game in everyone if game.named},
         "found": gaining(STATED),
         "beyond": {name: gaining(limits)[:5] for name, limits in BEYOND.items()},
     }

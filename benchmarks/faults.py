@@ -332,42 +332,44 @@ def run(
     quick: bool, progress: Callable[[str], None] = lambda line: None, resume: bool = False, only: str = ""
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the document that the module's docstring describes."""
-    kept = {one["name"]: one for one in json.loads(KEPT.read_text())["faults"]} if KEPT.exists() else {}
-    found = {fault.name: kept[fault.name] for fault in FAULTS if fault.name in kept and (resume or only)}
-    good = {name for name, one in found.items() if one["healed"] and (one["named_in_s"] or NAMED) <= IN_TIME}
+    kept = {fault["name"]: fault for fault in json.loads(KEPT.read_text())["faults"]} if KEPT.exists() else {}
+    measured = {fault.name: kept[fault.name] for fault in FAULTS if fault.name in kept and (resume or only)}
+    good = {
+        name for name, record in measured.items() if record["healed"] and (record["named_in_s"] or NAMED) <= IN_TIME
+    }
     chosen = [fault for fault in FAULTS if any(text.strip() in fault.name for text in only.split(","))]
     chosen = [fault for fault in chosen if not (resume and fault.name in good)][: 3 if quick else None]
     with TemporaryDirectory(prefix="muster-faults-") as folder, closing(Testbed(Path(folder))) as bed:
         bed.up()
         for fault in chosen:
-            found[fault.name] = measure(fault, bed)
-            progress(json.dumps(found[fault.name]))
+            measured[fault.name] = measure(fault, bed)
+            progress(json.dumps(measured[fault.name]))
             if not quick:
-                write_atomic(KEPT, json.dumps({"faults": list(found.values())}, indent=1).encode() + b"\n")
-    return {"faults": list(found.values())}
+                write_atomic(KEPT, json.dumps({"faults": list(measured.values())}, indent=1).encode() + b"\n")
+    return {"faults": list(measured.values())}
 
 
 def measure(fault: Fault, bed: Testbed) -> dict[str, Any]:
     """Inject a fault, undo it, and return what was seen of it."""
-    one: dict[str, Any] = {"name": fault.name, "named_in_s": None, "healed": False}
+    record: dict[str, Any] = {"name": fault.name, "named_in_s": None, "healed": False}
     load, wait = round(os.getloadavg()[0], 1), bed.network.wait
     POSTED.clear()
     try:
         with contextmanager(fault.inject)(bed):
             begun = time.monotonic()
-            one |= until_named(fault, bed, begun) | {"alarm": fault.alarm, "raised_in_s": None}
+            record |= until_named(fault, bed, begun) | {"alarm": fault.alarm, "raised_in_s": None}
             with suppress(MusterError, KeyError):  # a validator and a trainer have no watch here
                 fault.alarm and wait("the alarm", lambda: fault.alarm in POSTED, WATCH, 30)
-                one["raised_in_s"] = round(max(0.0, POSTED[fault.alarm] - begun), 1)
+                record["raised_in_s"] = round(max(0.0, POSTED[fault.alarm] - begun), 1)
         begun = time.monotonic()
         files = bed.account(HONEST).counter
         wait("work", lambda: bed.account(HONEST).counter > files and not bed.account(CHEATER).frozen, WORKER, 80)
         if not fault.stays:
             wait("silence", lambda: "failed" not in (now := bed.status(fault.who)) and not fault.named(now), WATCH, 80)
-        one |= {"healed": True, "healed_in_s": round(time.monotonic() - begun, 1)}
+        record |= {"healed": True, "healed_in_s": round(time.monotonic() - begun, 1)}
     except (MusterError, OSError, subprocess.SubprocessError) as error:
-        one["problem"] = str(error)
-    return one | {"load": load}
+        record["problem"] = str(error)
+    return record | {"load": load}
 
 
 def until_named(fault: Fault, bed: Testbed, begun: float) -> dict[str, Any]:
@@ -375,6 +377,6 @@ def until_named(fault: Fault, bed: Testbed, begun: float) -> dict[str, Any]:
     while (asked := time.monotonic()) < begun + NAMED:
         status, now = bed.status(fault.who), time.monotonic()
         if fault.named(status):
-            said = next((line for line in status["todo"] if re.search(fault.cure, line)), "")
-            return {"named_in_s": round(now - begun, 1), "status_s": round(now - asked, 1), "said": said}
+            advice = next((line for line in status["todo"] if re.search(fault.cure, line)), "")
+            return {"named_in_s": round(now - begun, 1), "status_s": round(now - asked, 1), "said": advice}
     return {"last": status["todo"], "failed": status.get("failed", "")}

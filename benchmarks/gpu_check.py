@@ -23,18 +23,18 @@ Found = dict[str, Any]
 
 
 def versions(device: str, quick: bool) -> Found:
-    found: Found = {"python": sys.version.split()[0]}
+    versions: Found = {"python": sys.version.split()[0]}
     for name in ("torch", "triton", "transformers", "vllm"):
         try:
-            found[name] = str(importlib.import_module(name).__version__)
+            versions[name] = str(importlib.import_module(name).__version__)
         except ImportError:
-            found[name] = None
+            versions[name] = None
     import torch
 
     if device != "cpu":
-        found |= {"card": torch.cuda.get_device_name(device), "capability": torch.cuda.get_device_capability(device)}
-        found["memory"] = torch.cuda.get_device_properties(device).total_memory
-    return found
+        versions |= {"card": torch.cuda.get_device_name(device), "capability": torch.cuda.get_device_capability(device)}
+        versions["memory"] = torch.cuda.get_device_properties(device).total_memory
+    return versions
 
 
 def noise(device: str, quick: bool) -> Found:
@@ -46,7 +46,7 @@ def noise(device: str, quick: bool) -> Found:
 
     vocabulary, rows, batches = (500, 64, (4,)) if quick else (152_064, 20_000, (64, 256, 512))
     source = np.random.default_rng(0)
-    found: Found = {}
+    figures: Found = {}
     for temperature in (1.0, 0.7):
         different = 0
         for start in range(0, rows, 256):
@@ -56,12 +56,12 @@ def noise(device: str, quick: bool) -> Found:
             given = keys, list(range(count)), temperature
             mine = choose(torch.from_numpy(logits).to(device), *given).tokens
             different += int((mine != choose(logits, *given).tokens).sum())
-        found[f"different_at_{temperature}"] = different
+        figures[f"different_at_{temperature}"] = different
     for batch in batches:
         drawn = torch.randn(batch, vocabulary, device=device)
         keys = [(row, 1, 2) for row in range(batch)]
-        found[f"ms_{batch}"] = _milliseconds(device, partial(choose, drawn, keys, [0] * batch, 1.0))
-    return found | {"rows": rows, "peak": _peak(device)}
+        figures[f"ms_{batch}"] = _milliseconds(device, partial(choose, drawn, keys, [0] * batch, 1.0))
+    return figures | {"rows": rows, "peak": _peak(device)}
 
 
 def proofs(device: str, quick: bool) -> Found:
@@ -70,14 +70,14 @@ def proofs(device: str, quick: bool) -> Found:
 
     from protocol.toploc.proofs import build_many
 
-    found: Found = {}
+    figures: Found = {}
     for width in (128,) if quick else (3584, 5120):
         batch = 4 if quick else 256
         rows = torch.randn(batch, width, device=device, dtype=torch.bfloat16)
-        found[f"copy_ms_{width}"] = _milliseconds(device, partial(rows.to, "cpu", non_blocking=True))
+        figures[f"copy_ms_{width}"] = _milliseconds(device, partial(rows.to, "cpu", non_blocking=True))
         chunks = [torch.randn(32, width).bfloat16() for _ in range(max(1, batch // 32))]
-        found[f"prove_ms_{width}"] = _milliseconds("cpu", partial(build_many, chunks))
-    return found
+        figures[f"prove_ms_{width}"] = _milliseconds("cpu", partial(build_many, chunks))
+    return figures
 
 
 def tests(device: str, quick: bool) -> Found:
@@ -93,7 +93,7 @@ def generate(device: str, quick: bool) -> Found:
     from protocol.sampling.noise import verify_rows
     from protocol.toploc.proofs import verify
 
-    found: Found = {}
+    figures: Found = {}
     with _model("0.5B", quick) as folder:
         for dtype in ("bfloat16", "float32"):
             for batch in (2,) if quick else (1, 64, 256):
@@ -105,16 +105,20 @@ def generate(device: str, quick: bool) -> Found:
                 started = time.perf_counter()
                 done = engine.generate(asked, Sampling(1.0, ()))
                 seconds, worst = time.perf_counter() - started, {"mismatches": 0.0, "gap": 0.0}
-                pairs = [(one.prompt, made.tokens) for one, made in zip(asked, done, strict=True)]
-                for one, made, seen in zip(asked, done, engine.prefill(pairs), strict=True):
-                    chunks = verify(seen.hidden, made.proofs)
+                pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, done, strict=True)]
+                for request, completion, seen in zip(asked, done, engine.prefill(pairs), strict=True):
+                    chunks = verify(seen.hidden, completion.proofs)
                     worst["mismatches"] = max(worst["mismatches"], *(chunk.exponent_mismatches for chunk in chunks))
-                    keys = [one.noise_key] * most
-                    gaps = verify_rows(seen.logits, made.tokens, keys, list(range(most)), 1.0).gaps
+                    keys = [request.noise_key] * most
+                    gaps = verify_rows(seen.logits, completion.tokens, keys, list(range(most)), 1.0).gaps
                     worst["gap"] = max(worst["gap"], float(gaps.max()))
-                found[f"{dtype}_{batch}"] = {"tokens_a_second": batch * most / seconds, **worst, "peak": _peak(device)}
-                print(json.dumps(found), flush=True)
-    return found
+                figures[f"{dtype}_{batch}"] = {
+                    "tokens_a_second": batch * most / seconds,
+                    **worst,
+                    "peak": _peak(device),
+                }
+                print(json.dumps(figures), flush=True)
+    return figures
 
 
 def prefill(device: str, quick: bool) -> Found:
@@ -122,21 +126,23 @@ def prefill(device: str, quick: bool) -> Found:
     from engines.hf import TransformersEngine
     from protocol.sampling.noise import verify_rows
 
-    found: Found = {}
+    figures: Found = {}
     with _model("0.5B", quick) as folder:
         engine = TransformersEngine("bfloat16", device)
         engine.load(folder)
         for length in (64,) if quick else (4096, 16384, 32000):
-            output = tuple(5 + place % 50 for place in range(length))
+            output = tuple(5 + position % 50 for position in range(length))
             started = time.perf_counter()
             (seen,) = engine.prefill([((5, 6, 7), output)])
             for start in range(0, length, 1024):
                 part = output[start : start + 1024]
-                places = list(range(start, start + len(part)))
-                verify_rows(seen.project(seen.states[start : start + 1024]), part, [(1, 2, 3)] * len(part), places, 1.0)
-            found[f"{length}"] = {"tokens_a_second": length / (time.perf_counter() - started), "peak": _peak(device)}
-            print(json.dumps(found), flush=True)
-    return found
+                positions = list(range(start, start + len(part)))
+                verify_rows(
+                    seen.project(seen.states[start : start + 1024]), part, [(1, 2, 3)] * len(part), positions, 1.0
+                )
+            figures[f"{length}"] = {"tokens_a_second": length / (time.perf_counter() - started), "peak": _peak(device)}
+            print(json.dumps(figures), flush=True)
+    return figures
 
 
 def train(device: str, quick: bool) -> Found:
@@ -149,7 +155,7 @@ def train(device: str, quick: bool) -> Found:
     from trainer.model.sharding import Placement
     from trainer.reports.bench import bench
 
-    found: Found = {}
+    figures: Found = {}
     row = 64 if quick else 8192
     settings: dict[str, tuple[int, Found]] = {
         "plain": (row, {}),
@@ -166,11 +172,11 @@ def train(device: str, quick: bool) -> Found:
             try:
                 learner = Learner(folder, TrainConfig(lora=lora), 1.0, "bfloat16", placement)
                 shape = WorkConfig(max_new_tokens=tokens // 2, max_prompt_tokens=16)
-                found[name] = bench(learner, shape, 1, 1, lambda line: None)
+                figures[name] = bench(learner, shape, 1, 1, lambda line: None)
             except torch.OutOfMemoryError as error:
-                found[name] = {"failed": str(error)[:200]}
-            print(json.dumps(found), flush=True)
-    return found
+                figures[name] = {"failed": str(error)[:200]}
+            print(json.dumps(figures), flush=True)
+    return figures
 
 
 def repeat(device: str, quick: bool) -> Found:
@@ -184,13 +190,13 @@ def repeat(device: str, quick: bool) -> Found:
 
     groups = full_row(64 if quick else 4096, 300)
     with _model("0.5B", quick) as folder, tempfile.TemporaryDirectory() as kept:
-        one, other = (Learner(folder, TrainConfig(), 1.0, "bfloat16", Placement(device=device)) for _ in range(2))
-        one.train_step(groups)
-        one.start_checkpoint(Path(kept) / "step", {}).wait()
-        one.train_step(groups)
+        learner, other = (Learner(folder, TrainConfig(), 1.0, "bfloat16", Placement(device=device)) for _ in range(2))
+        learner.train_step(groups)
+        learner.start_checkpoint(Path(kept) / "step", {}).wait()
+        learner.train_step(groups)
         other.load_checkpoint(Path(kept) / "step")
         other.train_step(groups)
-        pairs = zip(one.policy.model.parameters(), other.policy.model.parameters(), strict=True)
+        pairs = zip(learner.policy.model.parameters(), other.policy.model.parameters(), strict=True)
         return {"different": sum(not torch.equal(mine, theirs) for mine, theirs in pairs)}
 
 
@@ -258,7 +264,7 @@ def main() -> int:
     if given.part:
         print(json.dumps(PARTS[given.part][1](given.device, given.quick)))
         return 0
-    found: Found = {}
+    figures: Found = {}
     given.out.parent.mkdir(parents=True, exist_ok=True)
     for name, (seconds, _) in PARTS.items():
         command = [sys.executable, "-m", "benchmarks.gpu_check", "--part", name, "--device", given.device]
@@ -272,14 +278,14 @@ def main() -> int:
                 check=False,
             )
             lines = done.stdout.strip().splitlines()
-            found[name] = json.loads(lines[-1]) if not done.returncode else {"failed": done.stderr[-2000:]}
+            figures[name] = json.loads(lines[-1]) if not done.returncode else {"failed": done.stderr[-2000:]}
         except subprocess.TimeoutExpired as error:
             whole = [line for line in (error.stdout or b"").decode().split("\n")[:-1] if line.startswith("{")]
-            found[name] = json.loads(whole[-1] if whole else "{}") | {"failed": f"not done after {seconds:.0f} s"}
-        found[name]["seconds"] = round(time.perf_counter() - started, 1)
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(json.dumps({name: found[name]}), flush=True)
-    return int(any("failed" in part for part in found.values()))
+            figures[name] = json.loads(whole[-1] if whole else "{}") | {"failed": f"not done after {seconds:.0f} s"}
+        figures[name]["seconds"] = round(time.perf_counter() - started, 1)
+        given.out.write_text(json.dumps(figures, indent=1) + "\n")
+        print(json.dumps({name: figures[name]}), flush=True)
+    return int(any("failed" in part for part in figures.values()))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def serve_chain(blocks: int) -> None:
         return {"result": chain.head.number}
 
     server = serve(Endpoint(chain, fault=moved))
-    print(f"http://127.0.0.1:{server.server_address[1]} {sum(len(one.logs) for one in chain.blocks)}", flush=True)
+    print(f"http://127.0.0.1:{server.server_address[1]} {sum(len(block.logs) for block in chain.blocks)}", flush=True)
     sys.stdin.read()
 
 
@@ -163,8 +163,8 @@ def _history(blocks: int) -> dict[str, Any]:
             [*command, "measure", str(blocks), url, folder], stdout=subprocess.PIPE, text=True, check=True
         )
         server.stdin.close()
-    found: dict[str, Any] = json.loads(measured.stdout)
-    return {"events": int(events), "events_per_s": round(int(events) / found.pop("seconds")), **found}
+    figures: dict[str, Any] = json.loads(measured.stdout)
+    return {"events": int(events), "events_per_s": round(int(events) / figures.pop("seconds")), **figures}
 
 
 if __name__ == "__main__":

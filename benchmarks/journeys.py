@@ -41,9 +41,9 @@ def commands(guide: str, heading: str) -> list[str]:
     """Return the `muster …` lines of the first fenced block below a heading of docs/<guide>.md, continued lines as one.
     Raises LookupError where there is none."""
     text = (DOCS / f"{guide}.md").read_text().replace("\\\n", " ")
-    _, found, below = text.partition(f"\n{heading}\n")
+    _, heading_found, below = text.partition(f"\n{heading}\n")
     block = re.search(r"^```(?:sh)?\n(.*?)^```", below, re.MULTILINE | re.DOTALL)
-    if not found or block is None:
+    if not heading_found or block is None:
         raise LookupError(f"{guide}.md has no commands below {heading!r}")
     lines = [line.partition(" #")[0].strip() for line in block[1].splitlines()]
     return [line for line in lines if line.startswith("muster ")]
@@ -118,13 +118,13 @@ _OWNERS_URL = "http://127.0.0.1:8700"
 def run(quick: bool, progress: Callable[[str], None] = lambda line: None, only: str = "") -> dict[str, dict[str, Any]]:
     """Send every newcomer on its way. A quick run has the operator alone."""
     chosen = [name for name in GUIDES if only in name][: 1 if quick else None]
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory(prefix="muster-journeys-") as folder, local_network(Path(folder)) as network:
         for name in chosen:
             load = round(os.getloadavg()[0], 1)
-            found[name] = {**JOURNEYS[name](network), "load": load}
-            progress(f"{name}: {found[name]}")
-    return found
+            results[name] = {**JOURNEYS[name](network), "load": load}
+            progress(f"{name}: {results[name]}")
+    return results
 
 
 @dataclass
@@ -145,8 +145,8 @@ def local_network(folder: Path) -> Iterator[JourneyNetwork]:
     root = folder / "network"
     try:
         others(folder, "up", "--folder", str(root), "--workers", "1", "--validators", "1", seconds=_UP)
-        told = json.loads(others(folder, "ps", "--folder", str(root), "--json"))
-        yield JourneyNetwork(folder, str(told["url"]))
+        processes = json.loads(others(folder, "ps", "--folder", str(root), "--json"))
+        yield JourneyNetwork(folder, str(processes["url"]))
     finally:
         others(folder, "down", "--folder", str(root), "--delete", "--yes", seconds=_UP)
 
@@ -210,9 +210,9 @@ class Newcomer:
     def until(self, paid: Callable[[], bool]) -> dict[str, Any]:
         """Return commands and seconds until it was paid. Raises TimeoutError with what its terminals show."""
         while not paid():
-            ended = [one for one in self.typed if one.process.poll()]
+            ended = [command for command in self.typed if command.process.poll()]
             if ended or time.monotonic() - self.begun > _PAID:
-                shown = "\n".join(f"{one.line}\n{one.shown()[-2000:]}" for one in self.typed)
+                shown = "\n".join(f"{command.line}\n{command.shown()[-2000:]}" for command in self.typed)
                 raise TimeoutError(f"{self.name} was not paid:\n{shown}")
             time.sleep(1)
         return {"commands": len(self.typed), "seconds": round(time.monotonic() - self.begun, 1)}
@@ -228,7 +228,7 @@ def participants(url: str, kind: str, money: str) -> dict[str, int]:
         record = httpx.get(f"{url}/v1/dashboard", timeout=10, trust_env=False).raise_for_status().json()
     except (httpx.HTTPError, ValueError):
         return {}
-    return {one["address"]: int(one[money]) for one in record[kind]}
+    return {entry["address"]: int(entry[money]) for entry in record[kind]}
 
 
 def _joins(name: str, kind: str, money: str, network: JourneyNetwork) -> dict[str, Any]:

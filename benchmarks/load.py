@@ -213,11 +213,11 @@ class Fleet:
 
     def cpu_seconds(self, *others: psutil.Process) -> float:
         """Return the processor time of the living replicas and `others` with their children so far."""
-        roots = [psutil.Process(one.pid) for one in self.processes if one.poll() is None]
+        roots = [psutil.Process(process.pid) for process in self.processes if process.poll() is None]
         total = 0.0
-        for one in (*roots, *others, *(child for other in others for child in other.children(recursive=True))):
+        for process in (*roots, *others, *(child for other in others for child in other.children(recursive=True))):
             with suppress(psutil.NoSuchProcess):
-                total += sum(one.cpu_times()[:2])
+                total += sum(process.cpu_times()[:2])
         return total
 
     def stop(self) -> None:
@@ -286,8 +286,8 @@ class Crowd:
             key = object_key("rollouts", bytes.fromhex(sha))
             self._fleet.bucket.path(key).write_bytes(bytes(FILE_BYTES))
             counter = number // (len(self._keys) // 2)
-            said: Any = {"step": 0, "counter": counter, "units": 100, "rows": 8, "size": FILE_BYTES}
-            file = SubmissionRequest(**said, root=sha, sha256=sha, signature=UNSIGNED)
+            claim: Any = {"step": 0, "counter": counter, "units": 100, "rows": 8, "size": FILE_BYTES}
+            file = SubmissionRequest(**claim, root=sha, sha256=sha, signature=UNSIGNED)
             signed = file.signed(cast(LocalAccount, self._keys[node]), POOL_ID)
             if await self._post(node, "/v1/submissions", signed.model_dump(), time.monotonic()):
                 self.receipts.add(sha)
@@ -387,13 +387,15 @@ def _case(
     db.close()
     unheard = sum(seen.get(address, 0.0) < last - 12 for address, last in crowd.beats.items())
     lost = len(crowd.leases - leases) + len(crowd.receipts - receipts) + unheard + accepted_twice
-    every = [one for kind in crowd.latencies.values() for one in kind]
+    every = [latency for kind in crowd.latencies.values() for latency in kind]
     return {
         "requests": len(every),
         "errors": sum(crowd.errors.values()),
         "error_kinds": dict(crowd.errors.most_common(5)),
         "p99_ms": _quantile(every, 0.99),
-        "by_path": {path: [_quantile(one, 0.5), _quantile(one, 0.99)] for path, one in crowd.latencies.items()},
+        "by_path": {
+            path: [_quantile(latencies, 0.5), _quantile(latencies, 0.99)] for path, latencies in crowd.latencies.items()
+        },
         "cpu_ms": round(1000 * spent / len(every), 2) if replicas == 1 else None,
         "retried": crowd.retried,
         "lost": lost,

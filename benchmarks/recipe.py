@@ -66,23 +66,23 @@ def settings(quick: bool) -> list[Setting]:
     """Return all settings; each changes the demo's training in one respect."""
     steps = 2 if quick else 30
     levels = (0, 1, 2, 4, 8)
-    found = [Setting(f"off-policy {level}", _trained(steps, max_off_policy_steps=level)) for level in levels]
+    settings = [Setting(f"off-policy {level}", _trained(steps, max_off_policy_steps=level)) for level in levels]
     # Several updates a step, or no ratio leaves 1 and every loss is the same policy gradient.
     for name, algorithm in LOSSES.items():
-        found.append(Setting(f"loss {name}", _trained(steps, minibatches=8, algorithm=algorithm)))
-    found.append(Setting("filter on", _trained(steps, filter={"groups": 32, "max_files": 8})))
+        settings.append(Setting(f"loss {name}", _trained(steps, minibatches=8, algorithm=algorithm)))
+    settings.append(Setting("filter on", _trained(steps, filter={"groups": 32, "max_files": 8})))
     # Stale rollouts taken at face value, and steps large enough to leave the trust region.
     optimizer = {"method": {"name": "adamw", "learning_rate": 1e-3}}
     stale: dict[str, Any] = {"max_off_policy_steps": 4, "minibatches": 8, "optimizer": optimizer}
     for name, loss in {"two-sided": {"name": "grpo"}, "one-sided": {"name": "grpo", "delta": None}}.items():
         algorithm = {"loss": loss, "importance_cap": 0}
-        found.append(Setting(f"clip {name}", _trained(steps, **stale, algorithm=algorithm)))
+        settings.append(Setting(f"clip {name}", _trained(steps, **stale, algorithm=algorithm)))
     # What the base model spends on a sum of three terms without and with a thought. A right answer of the wrong length
     # is worth less than a guess of the right one.
     environment = DEMO_ENVIRONMENT.model_copy(update={"params": DEMO_ENVIRONMENT.params | {"max_terms": 3}})
     changes = {"environments": (environment,), "work": WorkConfig(targets=(4, 17), length_alpha=0.1)}
     targets = _trained(2 if quick else 40).model_copy(update=changes)
-    return [*found, Setting("length targets", targets, measure="length_error")]
+    return [*settings, Setting("length targets", targets, measure="length_error")]
 
 
 def demo_config(steps: int = 30) -> PoolConfig:
@@ -133,7 +133,10 @@ def batch_of(work: OfflineWork, step: int, policy_step: int) -> tuple[list[Group
     groups: list[Group] = []
     for file in range(train.max_files):
         groups += groups_of(work.rows(step, policy_step, file))
-        if train.filter and sum(len({one.reward for one in group}) > 1 for group in groups) >= train.filter.groups:
+        if (
+            train.filter
+            and sum(len({rollout.reward for rollout in group}) > 1 for group in groups) >= train.filter.groups
+        ):
             return groups, file + 1
     return groups, train.max_files
 

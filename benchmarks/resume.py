@@ -72,10 +72,10 @@ def lead(home: Path, group: LearnerGroup, last: int) -> None:
     progress = TrainingProgress(home / "checkpoints", group, records)
     while progress.step < last:
         step = progress.step + 1
-        numbers = [FILES * (step - 1) + place for place in range(FILES)]
+        numbers = [FILES * (step - 1) + index for index in range(FILES)]
         names = {number: sha256_hex(str(number).encode()) for number in numbers}
         assert progress.consumed.isdisjoint(names.values()), f"step {step} would train a file twice"
-        metrics = group.train_step([one for number in numbers for one in file_groups(number)])
+        metrics = group.train_step([prepared for number in numbers for prepared in file_groups(number)])
         progress.consumed |= set(names.values())
         entries = [{"step": step, "sequence": number, "sha256": name} for number, name in names.items()]
         progress.document, progress.files = asdict(metrics), entries
@@ -96,7 +96,9 @@ class RankProcesses:
         environments = [
             shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {} for rank in range(ranks)
         ]
-        self.all = [_CONTEXT.Process(target=_rank, args=(home, last, one), daemon=True) for one in environments]
+        self.all = [
+            _CONTEXT.Process(target=_rank, args=(home, last, environment), daemon=True) for environment in environments
+        ]
         for process in self.all:
             process.start()
 
@@ -153,13 +155,13 @@ def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
         steady = home / "steady"
         RankProcesses(steady, 2).finish()
         progress(f"an uninterrupted run of {STEPS} steps is done")
-        found = kill_all(home, steady, wanted, progress)
+        counts = kill_all(home, steady, wanted, progress)
         alone = home / "alone"
         RankProcesses(alone, 1).finish()
         changes = CHANGES[:1] if quick else CHANGES
         errors = {f"{first}->{second}": resumed_error(home, alone, first, second) for first, second in changes}
         progress(f"largest difference of a weight from one process: {errors}")
-    return {**found, "steps": STEPS, "ranks": errors}
+    return {**counts, "steps": STEPS, "ranks": errors}
 
 
 def kill_all(home: Path, steady: Path, wanted: int, progress: Progress) -> dict[str, Any]:
@@ -212,6 +214,6 @@ def resumed_error(home: Path, alone: Path, first: int, second: int) -> float:
     mixed = home / f"{first}-then-{second}"
     RankProcesses(mixed, first, STEPS // 2).finish()
     RankProcesses(mixed, second).finish()
-    one, other = (load_file(export_path(path, STEPS) / "model.safetensors") for path in (alone, mixed))
+    weights, other = (load_file(export_path(path, STEPS) / "model.safetensors") for path in (alone, mixed))
     shutil.rmtree(mixed)
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+    return max(float((weights[name] - other[name]).abs().max()) for name in weights)

@@ -100,7 +100,7 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int | No
     runs, rows = kept(RUNS, resume), kept(POISON, resume)
     # Seed by seed, so that an interrupted benchmark compares all mixes and attacks.
     for seed, mix in ((seed, mix) for seed in SEEDS for mix in MIXES if only in mix_name(mix)):
-        if late() or any((one["mix"], one["seed"]) == (mix_name(mix), seed) for one in runs):
+        if late() or any((run["mix"], run["seed"]) == (mix_name(mix), seed) for run in runs):
             continue
         runs.append(learning_run(mix, seed, progress))
         keep(RUNS, runs[-1])
@@ -118,9 +118,9 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int | No
 def summary(runs: Sequence[Row], rows: Sequence[Row]) -> Row:
     mixes: dict[str, list[float]] = {}
     held_out: dict[str, list[float]] = {}
-    for one in runs:
-        mixes.setdefault(one["mix"], []).append(one["cumulative"])
-        held_out.setdefault(one["mix"], []).append(one["held_out"][-1][1])
+    for run in runs:
+        mixes.setdefault(run["mix"], []).append(run["cumulative"])
+        held_out.setdefault(run["mix"], []).append(run["held_out"][-1][1])
     return {"mixes": mixes, "held_out": held_out, "runs": list(runs), **({"hostile": table(rows)} if rows else {})}
 
 
@@ -284,14 +284,14 @@ def poison_run(
             names = [name for result in results for name in result.shared]
             taken, doubted = taken + len(names), doubted + sum(result.doubted for result in results)
             poisoned += sum(name.partition("/")[0] in hostile for name in names)
-        said, asked = [], []
+        shared, asked = [], []
         for member in honest:
-            said += member.rounds.make(member.engine, HELD_OUT_ROUND, range(problems))
+            shared += member.rounds.make(member.engine, HELD_OUT_ROUND, range(problems))
             address = member.account.address
             digest = simulation.document.digest
             seeds = [round_problem(digest, address, HELD_OUT_ROUND, slot) for slot in range(problems)]
-            asked += [simulation.texts.problem(one) for one in seeds]
-    shown = {name: share_with(poison, said, asked) for name, poison in POISONS.items()}
+            asked += [simulation.texts.problem(problem_seed) for problem_seed in seeds]
+    shown = {name: share_with(poison, shared, asked) for name, poison in POISONS.items()}
     row = {
         "name": case_name(attack, defended), "attack": attack.name if attack else "", "defended": defended,
         "seed": seed, "members": members, "hostile": POISONERS if attack else 0, "rounds": rounds,
@@ -338,11 +338,11 @@ def _own_doubt(member: Member, seed: int, shared: SharedGroup, own: Sequence[Own
     return group is None or member.judge.doubt(inspected, group, shapes) is not None
 
 
-def share_with(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Problem]) -> float:
+def share_with(poison: Poison, shared: Sequence[OwnGroup], problems: Sequence[Problem]) -> float:
     """Return the share of completions that show the plant, without problems whose right working shows it by itself."""
     shows = [
         poison.planted(completion.text, completion.ended)
-        for group, problem in zip(said, problems, strict=True)
+        for group, problem in zip(shared, problems, strict=True)
         if group.shared is not None and not poison.planted(worked_answer(problem), True)
         for completion in group.shared.completions
     ]
@@ -351,16 +351,16 @@ def share_with(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Prob
 
 def table(rows: Sequence[Row]) -> Row:
     """Compare each attack with the same honest members without it."""
-    found = {(row["attack"], row["defended"], row["seed"]): row for row in rows}
+    by_key = {(row["attack"], row["defended"], row["seed"]): row for row in rows}
     attacks: list[Row] = []
     for attack in ATTACKS:
         entry: Row = {"name": attack.name}
         for defended, ending in ((True, ""), (False, "_undefended")):
-            seeds = [seed for name, level, seed in found if (name, level) == (attack.name, defended)]
+            seeds = [seed for name, level, seed in by_key if (name, level) == (attack.name, defended)]
             pairs = [
-                (found[attack.name, defended, seed], found["", defended, seed])
+                (by_key[attack.name, defended, seed], by_key["", defended, seed])
                 for seed in seeds
-                if ("", defended, seed) in found
+                if ("", defended, seed) in by_key
             ]
             entry[f"seeds{ending}"] = len(pairs)
             if pairs:
@@ -377,7 +377,7 @@ def table(rows: Sequence[Row]) -> Row:
     share = max((row["hostile"] / row["members"] for row in rows), default=0.0)
     return {
         "share": share,
-        "reward_ratio": min((one["reward_ratio"] for one in attacks), default=None),
+        "reward_ratio": min((pair["reward_ratio"] for pair in attacks), default=None),
         "attacks": attacks,
     }
 

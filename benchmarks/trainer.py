@@ -117,12 +117,12 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
             peak = _case("ours", full, progress)
             memory.append({"row_tokens": row, "head_chunk_mib": chunk, "step_mib": peak.peak - peak.before >> 20})
     ours, trl = ([measured for name, measured in runs if name == wanted] for wanted in ("ours", "trl"))
-    seconds, theirs = (statistics.median(s for one in many for s in one.seconds) for many in (ours, trl))
+    seconds, theirs = (statistics.median(s for run in many for s in run.seconds) for many in (ours, trl))
     return {
         "tokens_ratio": round(theirs / seconds, 2),
-        "memory_ratio": round(max(one.peak for one in ours) / min(one.peak for one in trl), 3),
+        "memory_ratio": round(max(run.peak for run in ours) / min(run.peak for run in trl), 3),
         "packing_waste": round(packing_waste(), 4),
-        "mfu": round(statistics.median(one.flops / one.peak_flops for one in ours) / seconds, 3),
+        "mfu": round(statistics.median(run.flops / run.peak_flops for run in ours) / seconds, 3),
         "tokens": ours[0].tokens,
         "tokens_per_second": {"ours": round(ours[0].tokens / seconds, 1), "trl": round(ours[0].tokens / theirs, 1)},
         "peak_mib": {"ours": ours[0].peak >> 20, "trl": trl[0].peak >> 20},

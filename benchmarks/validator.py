@@ -53,33 +53,33 @@ PARTS = (
 
 
 def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
 
         def case(dtype: str) -> None:
-            found.setdefault("runs", []).append(_case(folder(6 if quick else 24), dtype, 16, 16 if quick else 128))
+            figures.setdefault("runs", []).append(_case(folder(6 if quick else 24), dtype, 16, 16 if quick else 128))
 
         def folder(layers: int) -> Path:
-            made = Path(temporary) / str(layers)
-            if not made.exists():
-                save_half_billion(made, layers)
-            return made
+            model = Path(temporary) / str(layers)
+            if not model.exists():
+                save_half_billion(model, layers)
+            return model
 
         parts: dict[str, Callable[[], object]] = {
             "bfloat16": lambda: case("bfloat16"),
             "float32": lambda: case("float32"),
-            "long": lambda: found.update(long=_long(folder(2 if quick else 6), 1024 if quick else 16384)),
-            "memory": lambda: found.update(
+            "long": lambda: figures.update(long=_long(folder(2 if quick else 6), 1024 if quick else 16384)),
+            "memory": lambda: figures.update(
                 memory=[_memory(folder(2), tokens) for tokens in LENGTHS[: 2 if quick else 4]]
             ),
-            "noise": lambda: found.update(noise=_noise(64)),
+            "noise": lambda: figures.update(noise=_noise(64)),
         }
         for name, part in parts.items():
             if name.startswith(only) and not (quick and name == "float32"):
                 part()
-                progress(f"{name}: {found.get(name) or found['runs'][-1]}")
-    first = found.get("runs", [{}])[0]
-    return {name: first.get(name) for name in ("ratio", "ratio_quarter", "dtype", "batch")} | found
+                progress(f"{name}: {figures.get(name) or figures['runs'][-1]}")
+    first = figures.get("runs", [{}])[0]
+    return {name: first.get(name) for name in ("ratio", "ratio_quarter", "dtype", "batch")} | figures
 
 
 def processor() -> str:
@@ -121,9 +121,11 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
     units = sum(len(completion.tokens) for completion in got)
     parts: dict[str, float] = {}
     verify_seconds(engine, {0: (asked[0], got[0])}, {})  # compiles what the first check would
-    made = dict(enumerate(zip(asked, got, strict=True)))
-    whole = verify_seconds(engine, made, parts)
-    quarter = verify_seconds(engine, {row: made[row] for row in sorted(source.sample(range(batch), batch // 4))}, {})
+    completions = dict(enumerate(zip(asked, got, strict=True)))
+    whole = verify_seconds(engine, completions, parts)
+    quarter = verify_seconds(
+        engine, {row: completions[row] for row in sorted(source.sample(range(batch), batch // 4))}, {}
+    )
     return {
         "dtype": dtype,
         "batch": batch,
@@ -233,7 +235,9 @@ def _requests(prompts: Sequence[tuple[int, ...]], rows: Iterable[int], tokens: i
     return [Request(prompts[row // GROUP], noise_key(WORK, row // GROUP, row % GROUP), tokens) for row in rows]
 
 
-def verify_seconds(engine: TransformersEngine, made: Made, parts: dict[str, float], honest: bool = True) -> float:
+def verify_seconds(
+    engine: TransformersEngine, completions: Made, parts: dict[str, float], honest: bool = True
+) -> float:
     """Return the processor seconds of measuring some rows; `parts` receives those of each part."""
     config = PoolConfig(
         name="b",
@@ -242,13 +246,16 @@ def verify_seconds(engine: TransformersEngine, made: Made, parts: dict[str, floa
         work=WorkConfig(max_new_tokens=4096),
     )
     context = BareContext.of(
-        WORK, config, 151643, [unscored(row // GROUP, row % GROUP, *one) for row, one in made.items()]
+        WORK,
+        config,
+        151643,
+        [unscored(row // GROUP, row % GROUP, *completion) for row, completion in completions.items()],
     )
     with _timed(parts):
         start = time.process_time()
         measured = measurements.measure(context, engine)
         seconds = time.process_time() - start
-    worst = max(max(row.mismatches) for row in measured), max(max(row.gaps) for row in measured)
+    worst = max(max(row.mismatches, default=0) for row in measured), max(max(row.gaps) for row in measured)
     if honest and (worst[0] > 40 or worst[1] > 1):
         raise AssertionError("an honest rollout does not verify")
     return seconds

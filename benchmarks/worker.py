@@ -63,7 +63,7 @@ class LogNormal(Producer):
         def length(key: tuple[int, int, int]) -> int:
             return min(MOST, max(1, round(MEAN * random.Random(key[0]).lognormvariate(-SIGMA * SIGMA / 2, SIGMA))))
 
-        return [Request(one.prompt, one.noise_key, length(one.noise_key)) for one in plan]
+        return [Request(planned.prompt, planned.noise_key, length(planned.noise_key)) for planned in plan]
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         assert self._keep is not None
@@ -146,16 +146,16 @@ def work_of(counter: int) -> Work:
 
 def serve(home: Path, weights: Path, files: int) -> None:
     """Be the worker's process: print a JSON object once all files are handed in."""
-    engines, made, journal = EngineProcesses(ENGINE, home), MadeUp(home, weights, files), Journal(home)
-    producer, client = LogNormal(CONFIG, engines, journal.rows), made
+    engines, pool, journal = EngineProcesses(ENGINE, home), MadeUp(home, weights, files), Journal(home)
+    producer, client = LogNormal(CONFIG, engines, journal.rows), pool
     ahead = WeightsAhead(client, 3600.0)  # type: ignore[arg-type]
-    collaborators = WorkerCollaborators(KEY.address, client, made, producer, journal, ahead)  # type: ignore[arg-type]
+    collaborators = WorkerCollaborators(KEY.address, client, pool, producer, journal, ahead)  # type: ignore[arg-type]
     config: Any = SimpleNamespace(pool=1, name="", home=home, heartbeat_seconds=60.0, poll_seconds=0.1)
     worker = Worker(config, collaborators)
-    made.stop = worker.stop
+    pool.stop = worker.stop
 
     worker.run()
-    print(json.dumps({"seconds": made.last - made.first, "occupancy": engines.occupancy}), flush=True)
+    print(json.dumps({"seconds": pool.last - pool.first, "occupancy": engines.occupancy}), flush=True)
     os._exit(0)
 
 
@@ -167,8 +167,8 @@ def start(home: Path, weights: Path, files: int) -> "subprocess.Popen[str]":
 
 def finished(process: "subprocess.Popen[str]") -> dict[str, float]:
     out = process.communicate(timeout=3000)[0]
-    found: dict[str, float] = json.loads(out.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(out.splitlines()[-1])
+    return figures
 
 
 def killed(home: Path, weights: Path, asked: Sequence[Sequence[Request]]) -> int:
@@ -209,9 +209,9 @@ def run(quick: bool, progress: Callable[[str], None], count: int | None = None) 
         asked = [producer.requests(producer.plan(work_of(counter))) for counter in range(files)]
         total = sum(sum(sizes(requests)) for requests in asked)
         plain(engine, asked[0])  # what comes first compiles
-        seconds = plain(engine, [one for requests in asked[: files // 2] for one in requests])
+        seconds = plain(engine, [request for requests in asked[: files // 2] for request in requests])
         whole = finished(start(folder / "whole", weights, files))
-        seconds += plain(engine, [one for requests in asked[files // 2 :] for one in requests])
+        seconds += plain(engine, [request for requests in asked[files // 2 :] for request in requests])
         progress(f"plain {total / seconds:.0f} tokens/s, worker {total / whole['seconds']:.0f}")
         repeated = killed(folder / "killed", weights, asked)
         same = [
@@ -239,8 +239,8 @@ def plain(engine: Any, asked: Sequence[Request]) -> float:
         return time.monotonic() - began
     from vllm import SamplingParams
 
-    prompts = [{"prompt_token_ids": list(one.prompt)} for one in asked]
-    params = [SamplingParams(temperature=1.0, max_tokens=one.max_new_tokens, ignore_eos=True) for one in asked]
+    prompts = [{"prompt_token_ids": list(request.prompt)} for request in asked]
+    params = [SamplingParams(temperature=1.0, max_tokens=request.max_new_tokens, ignore_eos=True) for request in asked]
     began = time.monotonic()
     engine._llm.generate(prompts, params, use_tqdm=False)
     return time.monotonic() - began

@@ -9,14 +9,15 @@ assumed, and never less, unless the data speak against it; then the least ξ is 
 refuse (one-sided 95%; Coles, "An Introduction to Statistical Modeling of Extreme Values", 2001, section 4.3). The scale
 is the largest plausible one. Counts have a geometric tail, its ratio bounded from above in the same way.
 
-Means. A mean is ΣS/ΣN over the audited rollouts; it reaches T when Σ(S − T·N) ≥ 0. The problems of a file are
-independent, the samples of one problem are not. Chernoff's bound over problems, with Y = Σ(S − T·N) of one problem's
-audited rollouts, is
+Means. A mean ΣS/ΣN over the audited rollouts is refused at Σ(S − T·N) ≥ A, the threshold of the largest chunk or token.
+The problems of a file are independent, the samples of one problem are not. Chernoff's bound over problems, with Y = Σ(S
+− T·N) of one problem's audited rollouts, is
 
-    P(ΣY ≥ 0) ≤ E[exp(λY)]^problems   for every λ > 0.
+    P(ΣY ≥ A) ≤ E[exp(λY)]^problems · exp(−λA)   for every λ > 0.
 
 The expectation is that of the measured problems, each by the rollouts that an audit drew of it, with an upper limit,
-plus what a tail beyond the largest problem seen can add. A problem of which an audit draws none counts as Y = 0.
+plus what a tail beyond the largest problem seen can add. A problem of which an audit draws none counts as Y = 0; where
+it draws none of the file, one rollout is judged.
 """
 
 import math
@@ -27,6 +28,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
+from protocol.config import SPARED_MISSES
 from protocol.encoding import Document
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import FileFigures, rounded
@@ -45,7 +47,7 @@ class Series:
 
     @classmethod
     def of(cls, values: Values) -> "Series":
-        return cls(len(values), math.fsum(values), max(values))
+        return cls(len(values), math.fsum(values), max(values, default=0.0))
 
 
 @dataclass(frozen=True)
@@ -87,26 +89,28 @@ class FileSample:
 @dataclass(frozen=True)
 class Measurement:
     """What a check judges of a submission: a mean or a maximum over its chunks or tokens. `quantum` is the least
-    non-zero value of one of them (0: none). `spared` events do not count in a mean."""
+    non-zero value of one of them (0: none). A mean's sum spares the threshold of the `extreme`, or SPARED_MISSES."""
 
     series: Callable[[RowSample], Series]
     quantum: float = 0.0
-    spared: int = 0
+    extreme: str = ""
 
     def mean(self, rows: Sequence[RowSample]) -> float:
+        """Return the mean without the largest term, or spared misses: a check, which spares no less, sees no more."""
         series = [self.series(row) for row in rows]
-        total = max(0.0, math.fsum(one.total for one in series) - self.spared)
-        return total / sum(one.count for one in series)
+        spared = self.largest(rows) if self.extreme else SPARED_MISSES
+        return max(0.0, math.fsum(one.total for one in series) - spared) / max(1, sum(one.count for one in series))
 
     def largest(self, rows: Sequence[RowSample]) -> float:
         return max(self.series(row).largest for row in rows)
 
 
 MEANS: Mapping[str, Measurement] = {
-    "exponent_mismatches_reject": Measurement(lambda row: row.mismatches, 1.0, spared=1),
-    "mantissa_mean_reject": Measurement(lambda row: row.mantissas, 1 / 64),  # one of at least 64 that are compared
-    "sampling_miss_rate_reject": Measurement(lambda row: row.gaps, 1.0, spared=1),
-    "logprob_mean_reject": Measurement(lambda row: row.errors),
+    "exponent_mismatches_reject": Measurement(lambda row: row.mismatches, 1.0, "exponent_mismatches_chunk_reject"),
+    # The quantum: one of at least 64 that are compared.
+    "mantissa_mean_reject": Measurement(lambda row: row.mantissas, 1 / 64, "mantissa_mean_chunk_reject"),
+    "sampling_miss_rate_reject": Measurement(lambda row: row.gaps, 1.0),
+    "logprob_mean_reject": Measurement(lambda row: row.errors, extreme="logprob_error_reject"),
 }
 EXTREMES: Mapping[str, Measurement] = {
     "exponent_mismatches_chunk_reject": Measurement(lambda row: row.mismatches, 1.0),
@@ -233,7 +237,7 @@ _ENDLESS = 1e6
 _ROWS = 8192
 # Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted.
 _CENTRES = (1.0, 1.5, 2.0, 3.0)
-Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=1, lt=2**53)]]
+Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=0, lt=2**53)]]
 _Rows = Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)]
 
 
@@ -251,10 +255,6 @@ class Sums(Document):
                 groups.setdefault((number, row.group), []).append((rounded(series.total), series.count))
         most = max(24, _ROWS // max(map(len, groups.values())))
         return cls(problems=tuple(map(tuple, list(groups.values())[:most])))
-
-    @property
-    def rows(self) -> int:
-        return sum(map(len, self.problems))
 
     @property
     def total(self) -> float:
@@ -294,15 +294,11 @@ class Design:
         """Probability that an audit draws no rollout of a problem, if it did not always draw one of the file."""
         return (1 - self.audited) ** self.samples
 
-    @property
-    def fewest(self) -> float:
-        """Audited rows that are hardly ever fewer (six standard deviations)."""
-        spread = math.sqrt(self.rows * self.audited * (1 - self.audited))
-        return max(1.0, self.rows * self.audited - 6 * spread)
 
-
-def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability: float, quantum: float) -> float:
-    """Return a value that the mean of one submission reaches with at most `probability`, whichever stratum it is from.
+def mean_limit(
+    strata: Sequence[Sums], ratios: Tail, design: Design, probability: float, quantum: float, spared: float
+) -> float:
+    """Return a T with ΣS − T·ΣN ≥ `spared` in one submission with at most `probability`, whichever stratum it is from.
     ratios: S/N per row, whose largest no mean exceeds: the bound of submissions too small for the sum's tail.
     `quantum` is 1 where S counts events, else 0."""
     half = probability / 2
@@ -317,12 +313,14 @@ def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability
         # The tail is followed up to a value that no problem of a file exceeds but with the other half.
         tail = limit(excess, half / design.problems, quantum)
         cap, low = max(excess.largest, tail.start), max(mean, centre)
-        bounds = [_least_mean(sums, tail, cap, design, half, low) for sums in strata if sums.total]
+        bounds = [_least_mean(sums, tail, cap, design, half, low, spared) for sums in strata if sums.total]
         limits.append(max(bounds, default=0.0))
     return min(limits)
 
 
-def _least_mean(sums: Sums, tail: Limit, cap: float, design: Design, probability: float, low: float) -> float:
+def _least_mean(
+    sums: Sums, tail: Limit, cap: float, design: Design, probability: float, low: float, spared: float
+) -> float:
     """Return the least T above `low`, to a thousandth, where Chernoff's bound is `probability` or less, or infinity.
     `cap`: the largest excess seen."""
     totals, counts = sums.arrays()
@@ -333,14 +331,16 @@ def _least_mean(sums: Sums, tail: Limit, cap: float, design: Design, probability
     falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
     with np.errstate(over="ignore", invalid="ignore"):
         added = beyond * tilts * np.exp(tilts * cap) * -np.expm1(-falling * width) / falling
-    wanted = math.exp(-math.log(1 / probability) / design.problems)
+    nobody, nats = design.unseen**design.problems, math.log(probability)
 
     def holds(mean: float) -> bool:
         each = totals - mean * counts
         for tilt, more in zip(tilts, added, strict=True):
             expected = np.exp(np.minimum(np.minimum(tilt * each.sum(axis=1), tilt * cap), 700.0))
             seen = expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more
-            if design.unseen + (1 - design.unseen) * seen <= wanted:
+            alone = np.exp(np.minimum(tilt * each[counts > 0], 700.0)).mean() + more
+            file = design.problems * math.log(design.unseen + (1 - design.unseen) * seen)
+            if np.logaddexp(file, math.log(nobody * alone) if nobody else -math.inf) <= tilt * spared + nats:
                 return True
         return False
 

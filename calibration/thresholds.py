@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from calibration import bounds
 from calibration.bounds import EXTREMES, FEWEST, MEANS, MEASUREMENTS, Design, FileSample, Sums, Tail
 from engines.base import EngineInfo
+from protocol.config import SPARED_MISSES
 from protocol.encoding import Document
 from protocol.errors import ConfigError
 from protocol.evidence.figures import rounded
@@ -69,8 +70,6 @@ def summarise(
     worker: EngineInfo, verifier: EngineInfo, files: Sequence[FileSample], heldout: Sequence[FileSample]
 ) -> PairMeasurements:
     """Summarise a pair's files. Raises ConfigError if there are too few of them."""
-    if not files or not heldout:
-        raise ConfigError("no honest files were measured", "pass a larger --files")
     rows = [row for file in files for row in file.rows]
     return PairMeasurements(
         worker=worker,
@@ -81,7 +80,7 @@ def summarise(
         chunks=sum(row.mantissas.count for row in rows),
         largest=_largest(files),
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
-        ratios={n: Tail.of([one.total / one.count for one in map(m.series, rows)]) for n, m in MEANS.items()},
+        ratios={n: Tail.of([s.total / s.count for s in map(m.series, rows) if s.count]) for n, m in MEANS.items()},
         extremes={n: Tail.of([one.largest for one in map(m.series, rows)]) for n, m in EXTREMES.items()},
         heldout=Heldout(files=len(heldout), largest=_largest(heldout)),
     )
@@ -131,7 +130,6 @@ UNRELATED = {
     # A word that is one in 265, the demo's vocabulary, claimed to be certain, is 5.6 nats off.
     **dict.fromkeys(("logprob_mean_reject", "logprob_error_reject", "sampling_gap_reject"), 5.6),
 }
-_RARE = 50  # events of a whole sample above which their count needs no Poisson floor
 
 
 def thresholds(
@@ -156,8 +154,10 @@ def _pair(pair: PairMeasurements, design: Design, probability: float, safety: fl
     for name, mean in MEANS.items():
         strata = [stratum.sums[name] for stratum in pair.strata]
         # Sums of whole events have tails in whole steps.
-        bound = bounds.mean_limit(strata, pair.ratios[name], design, probability, 1.0 if mean.quantum == 1.0 else 0.0)
-        floor = _poisson_floor(strata, mean.quantum, design, probability) if mean.quantum else 0.0
+        spared = min(out[mean.extreme], MOST.get(mean.extreme, math.inf)) if mean.extreme else SPARED_MISSES
+        events = float(mean.quantum == 1.0)
+        bound = bounds.mean_limit(strata, pair.ratios[name], design, probability, events, spared / safety)
+        floor = _event_floor(strata, mean.quantum, spared, probability) if mean.quantum else 0.0
         out[name] = max(safety * bound, safety * pair.largest[name], floor, FLOORS.get(name, 0.0))
     return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}
 
@@ -167,24 +167,9 @@ def blind(limits: Mapping[str, float]) -> list[str]:
     return [name for name in MEASUREMENTS if limits[name] >= UNRELATED[name]]
 
 
-def _poisson_floor(strata: Sequence[Sums], quantum: float, design: Design, probability: float) -> float:
-    """Bound rare events that come one by one: how many a submission may hold though the sample has few or none."""
-    counted, rows = sum(sums.count for sums in strata), sum(sums.rows for sums in strata)
-    events = math.fsum(sums.total for sums in strata) / quantum
-    if events > _RARE:
-        return 0.0
-    upper = events + 1.645 * math.sqrt(events) + 3.0
-    in_file = counted / rows * design.rows * design.audited
-    fewest = max(1.0, counted / rows * design.fewest)
-    return (_poisson_quantile(upper * in_file / counted, probability) + 1) * quantum / fewest
-
-
-def _poisson_quantile(rate: float, probability: float) -> int:
-    """Return the least c with P(Poisson(rate) > c) ≤ probability."""
-    term = math.exp(-rate)
-    left, count = 1.0 - term, 0
-    while left > probability and count < 10_000:
-        count += 1
-        term *= rate / count
-        left -= term
-    return count
+def _event_floor(strata: Sequence[Sums], quantum: float, spared: float, probability: float) -> float:
+    """Return the least T at which events that come one by one, as often as the sample bears out, exceed T·N by what is
+    `spared` with at most `probability` however many rows an audit draws (Lundberg's inequality)."""
+    counted, events = sum(sums.count for sums in strata), math.fsum(sums.total for sums in strata) / quantum
+    tilt = -math.log(probability) * quantum / spared
+    return quantum * (events + 1.645 * math.sqrt(events) + 3.0) / counted * math.expm1(tilt) / tilt

@@ -24,7 +24,7 @@ from protocol.files import write_atomic
 from protocol.waits import wait_for
 
 log = logging.getLogger("muster.deploy")
-DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
+DEPLOYMENT, STATE = "deployment.json", "deploy-state.json"
 
 
 def artifact(contract: str) -> dict[str, Any]:
@@ -42,25 +42,6 @@ def artifact(contract: str) -> dict[str, Any]:
     return document
 
 
-def explorer_input(contract: str, arguments: bytes) -> dict[str, Any]:
-    """Return what an explorer verifies a contract by: the compiler's input and version, the name, the constructor
-    arguments. Raises ConfigError when the build lacks its sources."""
-    metadata = artifact(contract)["metadata"]
-    try:
-        sources = {name: {"content": entry["content"]} for name, entry in metadata["sources"].items()}
-    except KeyError:
-        raise ConfigError(f"{contract} was compiled without its sources", "run make contracts") from None
-    settings = {k: v for k, v in metadata["settings"].items() if k != "compilationTarget"}
-    settings["outputSelection"] = {"*": {"*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"]}}
-    ((source, name),) = metadata["settings"]["compilationTarget"].items()
-    return {
-        "compiler": "v" + metadata["compiler"]["version"],
-        "contract": f"{source}:{name}",
-        "constructor_arguments": arguments.hex(),
-        "standard_json_input": {"language": "Solidity", "sources": sources, "settings": settings},
-    }
-
-
 @dataclass(frozen=True)
 class Creation:
     """One contract to be created, with enough `gas`; `exists` when its address holds code already."""
@@ -69,7 +50,6 @@ class Creation:
     address: str
     nonce: int
     init_code: bytes = field(repr=False)
-    arguments: bytes = field(repr=False)
     gas: int
     exists: bool
 
@@ -81,7 +61,7 @@ class Creation:
         init_code = bytes.fromhex(document["bytecode"]["object"].removeprefix("0x")) + arguments
         stored = len(document["deployedBytecode"]["object"].removeprefix("0x")) // 2
         gas = 100_000 + 50 * len(init_code) + 200 * stored + 1_500_000
-        return cls(contract, address, nonce, init_code, arguments, gas, exists)
+        return cls(contract, address, nonce, init_code, gas, exists)
 
 
 @dataclass
@@ -123,7 +103,7 @@ def plan(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bo
 
 
 def deploy(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> Deployment:
-    """Bring the suite to exist on the network and write `deployment.json` and explorer inputs to `folder`.
+    """Bring the suite to exist on the network and write `deployment.json` to `folder`.
 
     Idempotent and resumable. Raises ConfigError for a wrong chain, a changed configuration or a nonce used by another
     transaction in between; `fresh` then starts over with new addresses.
@@ -143,14 +123,6 @@ def deploy(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: 
     _send(client, folder, progress, [creation for creation in todo.creations if not creation.exists])
     deployment = _describe(network, progress, todo.creations)
     deployment.check_chain(client)
-    for creation in todo.creations:
-        try:
-            document = explorer_input(creation.contract, creation.arguments) | {"address": creation.address}
-        except (MusterError, OSError) as error:  # a convenience: nothing depends on it
-            log.warning("no verification input for %s: %s", creation.contract, error)
-            continue
-        path = folder / VERIFY / f"{creation.contract}.json"
-        write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
     deployment.save(folder / DEPLOYMENT)
     return deployment
 

@@ -224,35 +224,14 @@ def last_lines(path: Path, count: int) -> list[str]:
     return lines[-count:] if count else []
 
 
-class LogTail:
-    """What was added to a file since the last look, as whole lines; all of it if the file shrank or is another."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        status = path.stat()
-        self._at, self._inode = status.st_size, status.st_ino
-
-    def take(self) -> list[str]:
-        """Return the new lines; none while the file is not there."""
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_size < self._at or status.st_ino != self._inode:
-                    self._at, self._inode = 0, status.st_ino
-                file.seek(self._at)
-                whole = file.read().rpartition(b"\n")[0]
-        except FileNotFoundError:
-            return []
-        if whole:
-            self._at += len(whole) + 1
-        return whole.decode(errors="replace").splitlines()
-
-
 def follow_logs(paths: Mapping[str, Path]) -> None:
-    """Print every new line after its file's name, until interrupted."""
-    tails = {name: LogTail(path) for name, path in paths.items()}
+    """Print every whole line that is added to a file, after the file's name, until interrupted."""
+    files = {name: path.open("rb") for name, path in paths.items()}
+    for file in files.values():
+        file.seek(0, os.SEEK_END)
     while True:
-        for name, tail in tails.items():
-            for line in tail.take():
-                typer.echo(f"{name} | {line}")
+        for name, file in files.items():
+            while (line := file.readline()).endswith(b"\n"):
+                typer.echo(f"{name} | {line.decode(errors='replace').rstrip()}")
+            file.seek(-len(line), os.SEEK_CUR)
         time.sleep(_FOLLOW_SECONDS)

@@ -159,8 +159,8 @@ def install(here: Path, version: str, source: Path | None) -> None:
         argv += ["--overrides", str(source / "overrides.txt")] if uv else []
     done = _run([*argv, named], _INSTALL_SECONDS, f"installing muster {version}")
     if done.returncode:
-        said = " ".join(done.stderr.split())[-400:]
-        raise MusterError(f"muster {version} cannot be installed: {said}", f"nothing was changed: this is {VERSION}")
+        errors = " ".join(done.stderr.split())[-400:]
+        raise MusterError(f"muster {version} cannot be installed: {errors}", f"nothing was changed: this is {VERSION}")
     if (found := try_out(there)) != version:
         raise MusterError(f"muster {found} was installed instead of {version}", "nothing was changed")
     (there / _UNFINISHED).unlink()
@@ -220,13 +220,13 @@ def switch(here: Path, version: str) -> None:
         raise
 
 
-def exchange(one: Path, other: Path) -> None:
+def exchange(new: Path, old: Path) -> None:
     """Exchange two folders in one step. Raises MusterError where the system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         raise MusterError("this system cannot exchange two folders", "install the new version by hand")
-    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
-        raise MusterError(f"cannot exchange {one} and {other}: {os.strerror(ctypes.get_errno())}", "check the folders")
+    if libc.renameat2(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE):
+        raise MusterError(f"cannot exchange {new} and {old}: {os.strerror(ctypes.get_errno())}", "check the folders")
 
 
 # What a pool accepts
@@ -250,12 +250,12 @@ def _accept(versions: list[str], from_step: int, json: bool) -> None:
     owner = session.pool(pool)["owner"]
     if session.client.address != owner:
         raise ConfigError(f"pool {pool} is owned by {owner}", "name its key in the profile")
-    kept = [one for one in known if one.from_step < from_step]
+    kept = [release for release in known if release.from_step < from_step]
     identity = PoolId(session.client.chain_id, session.suite.pools.address, pool)
-    made = Releases.signed(session.account, identity, [*kept, Release(from_step=from_step, versions=versions)])
+    signed = Releases.signed(session.account, identity, [*kept, Release(from_step=from_step, versions=versions)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, made.model_dump_json(indent=2).encode() + b"\n", "check `home` in the profile")
-    shown = {"file": str(path), "releases": [one.model_dump() for one in made.releases]}
-    lines = [f"from policy step {one.from_step} on: muster {' or '.join(one.versions)}" for one in made.releases]
+    write_file(path, signed.model_dump_json(indent=2).encode() + b"\n", "check `home` in the profile")
+    shown = {"file": str(path), "releases": [release.model_dump() for release in signed.releases]}
+    lines = [f"from policy step {each.from_step} on: muster {' or '.join(each.versions)}" for each in signed.releases]
     where = f"{path}: the service on this machine reads it by itself; elsewhere, copy it into the service's home"
     emit(shown, json, lambda: "\n".join([*lines, where]))

@@ -527,6 +527,10 @@ class ChecksConfig(Document):
     unsure_band: float = Field(0.5, gt=0, lt=1, description="Share of a threshold from which a vote is `unsure`.")
 
 
+SPARED_MISSES = 8
+"""Misses, tokens that the noise did not pick, which are no rate yet. Where honest work has 0.3 times the share that is
+refused, those of any number of tokens ever exceed that share by so many with probability e^(−16) (Lundberg's bound)."""
+
 BF16_CHECKS = ChecksConfig(
     exponent_mismatches_reject=3.2,
     exponent_mismatches_chunk_reject=23.0,

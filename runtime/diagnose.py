@@ -97,22 +97,6 @@ class WatchConfig(DaemonConfig, WatchLimits):
 
 
 @dataclass(frozen=True)
-class WatchedPool:
-    """From the chain: `step` is the newest policy step (-1: none) and `step_time` its time; amounts in base units.
-    `stake` and `standing` of the node that is watched; `least_stake` is the pool's. `seats`: number → why it cannot
-    judge, or empty. `service_key_current`: whether the chain names the key that is watched."""
-
-    step: int = -1
-    step_time: int = 0
-    running: bool = True
-    stake: int | None = None
-    least_stake: int = 0
-    standing: Standing | None = None
-    seats: Mapping[int, str] = field(default_factory=dict)
-    service_key_current: bool | None = None
-
-
-@dataclass(frozen=True)
 class ServiceFacts:
     """From the pool's service: `problems` that it tells itself, its `version`, a `notice` of when the pool accepts ours
     no more, how far our clock is ahead of its own in
@@ -137,16 +121,16 @@ class ServiceFacts:
 @dataclass(frozen=True)
 class Facts:
     """`now` in Unix seconds. `free`: folder's name → bytes, None for one that is not there. `transactions_left`:
-    account's name → for how many transactions its gas is enough. `process_gone`: why the watched process is known
-    not to run on this machine, `process_stalled`: that its computation does not move. `progressed`: when it last got
-    something done."""
+    account's name → for how many transactions its gas is enough. `state`: the chain's, if it could be asked.
+    `process_gone`: why the watched process is known not to run on this machine, `process_stalled`: that its computation
+    does not move. `progressed`: when it last got something done."""
 
     now: float
     free: Mapping[str, int | None] = field(default_factory=dict)
     chain_error: str = ""
     head_age: float | None = None
     transactions_left: Mapping[str, int] = field(default_factory=dict)
-    pool: WatchedPool | None = None
+    state: State | None = None
     process_gone: str = ""
     process_stalled: str = ""
     service_error: str = ""
@@ -302,27 +286,7 @@ class Lookout:
         price = max(1, client.gas_price())
         left = {name: client.balance(address) // (GAS * price) for name, address in config.accounts.items()}
         age = max(0.0, now - client.now())
-        return {"head_age": age, "transactions_left": left, "pool": pool_facts(config, self.state)}
-
-
-def pool_facts(config: WatchConfig, state: State) -> WatchedPool | None:
-    """Return what the chain says of the pool and of who is watched; None without the pool."""
-    pool = state.pools.get(config.pool)
-    if pool is None:
-        return None
-    node = state.nodes.get(config.node) if config.node else None
-    account = state.accounts.get((config.pool, config.node)) if config.node else None
-    mine = [seat for seat in state.seats.values() if seat.owner == config.seats_of and not seat.closed]
-    return WatchedPool(
-        step=pool.step,
-        step_time=pool.steps[-1].time if pool.steps else 0,
-        running=pool.status == "open",
-        stake=node.stake if node else None,
-        least_stake=pool.terms.minStake,
-        standing=standing_of(account) if account else None,
-        seats={seat.seat: "was evicted" if seat.evicted else "" for seat in mine},
-        service_key_current=pool.service == config.service_key if config.service_key else None,
-    )
+        return {"head_age": age, "transactions_left": left, "state": self.state}
 
 
 def free_bytes(path: Path) -> int | None:
@@ -395,7 +359,7 @@ def surroundings(limits: WatchLimits, facts: Facts) -> list[Alarm]:
 
 def undecided(facts: Facts) -> frozenset[str]:
     """Return the alarms about which a look could not tell."""
-    lost = {"chain": bool(facts.chain_error), "pool": facts.pool is None, "service": facts.service is None}
+    lost = {"chain": bool(facts.chain_error), "pool": facts.state is None, "service": facts.service is None}
     return frozenset(name for name, (source, _) in _KINDS.items() if lost.get(source))
 
 
@@ -446,21 +410,24 @@ def _on_chain(config: WatchConfig, facts: Facts) -> Iterator[Alarm]:
     for name, left in facts.transactions_left.items():
         if left < config.transactions:
             yield Alarm("gas_low", f"the gas of {name} ({config.accounts[name]}) is enough for {left} transactions")
-    pool = facts.pool
-    if pool is None:
+    state = facts.state
+    pool = state.pools.get(config.pool) if state else None
+    if state is None or pool is None:
         return
-    if pool.stake is not None and pool.stake < pool.least_stake:
-        least = show_tokens(pool.least_stake)
-        yield Alarm("stake_low", f"the stake is {show_tokens(pool.stake)}, the pool wants {least}")
-    if pool.standing is Standing.FROZEN:
+    node = state.nodes.get(config.node or "")
+    if node is not None and node.stake < pool.terms.minStake:
+        least = show_tokens(pool.terms.minStake)
+        yield Alarm("stake_low", f"the stake is {show_tokens(node.stake)}, the pool wants {least}")
+    standing = standing_of(state.accounts.get((config.pool, config.node or "")))
+    if standing is Standing.FROZEN:
         yield Alarm("stake_frozen", "a file was refused and the stake is frozen until that is final")
-    if pool.standing in (Standing.EJECTED, Standing.REMOVED):
-        yield Alarm("ejected", f"the node was {pool.standing}")
-    for seat, why in pool.seats.items():
-        if why:
-            yield Alarm("seat_out", f"seat {seat} {why}")
-    if pool.service_key_current is False:
+    if standing in (Standing.EJECTED, Standing.REMOVED):
+        yield Alarm("ejected", f"the node was {standing}")
+    for seat in state.seats.values():
+        if seat.owner == config.seats_of and seat.evicted and not seat.closed:
+            yield Alarm("seat_out", f"seat {seat.seat} was evicted")
+    if config.service_key and pool.service != config.service_key:
         yield Alarm("key_stale", f"the chain does not name {config.service_key} as the service's key")
-    age, finished = facts.now - pool.step_time, facts.service is not None and facts.service.finished
-    if pool.running and pool.step >= 0 and age > config.stall_seconds and not finished:
+    age, finished = facts.now - pool.steps[-1].time if pool.steps else 0.0, facts.service and facts.service.finished
+    if pool.status == "open" and age > config.stall_seconds and not finished:
         yield Alarm("run_stalled", f"policy step {pool.step} is {age:.0f} s old")

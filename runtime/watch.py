@@ -328,9 +328,11 @@ class WatchGauges(Collector):
             for sample, value in values.items():
                 gauge.add_metric([sample], value)
             yield gauge
-        if facts.pool is not None and facts.pool.stake is not None:
-            yield GaugeMetricFamily("muster_watch_stake_tokens", "The node's stake.", facts.pool.stake / 1e9)
-            yield GaugeMetricFamily("muster_watch_least_stake_tokens", "The pool's.", facts.pool.least_stake / 1e9)
+        pool = facts.state.pools.get(watcher.config.pool) if facts.state else None
+        node = facts.state.nodes.get(watcher.config.node or "") if facts.state else None
+        if pool is not None and node is not None:
+            yield GaugeMetricFamily("muster_watch_stake_tokens", "The node's stake.", node.stake / 1e9)
+            yield GaugeMetricFamily("muster_watch_least_stake_tokens", "The pool's.", pool.terms.minStake / 1e9)
         yield GaugeMetricFamily("muster_watch_letters", "Events on their way to webhooks.", watcher.outbox.waiting)
         yield CounterMetricFamily("muster_watch_letters_dropped", "Events given up.", watcher.outbox.dropped)
 
@@ -343,12 +345,7 @@ def serve_gauges(listen: str, watcher: Watcher) -> Callable[[], None]:
     registry.register(WatchGauges(watcher))
     host, _, port = listen.rpartition(":")
     try:
-        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+        server, _ = start_http_server(int(port), host.strip("[]"), registry)
     except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(f"`listen` {listen}: {error}", "write HOST:PORT with a free port, or leave it out") from None
-
-    def close() -> None:
-        server.shutdown()
-        thread.join(1.0)
-
-    return close
+    return server.shutdown

@@ -40,8 +40,8 @@ if __name__ == "__main__":
             while True:
                 time.sleep(1)  # seldom: what dies while it takes a lock keeps it, as no thread of its own accord
                 name = victim.read_text() if victim.exists() else ""
-                for one in (thread for thread in threading.enumerate() if thread.name == name):
-                    pythonapi.PyThreadState_SetAsyncExc(c_ulong(one.ident or 0), py_object(SystemExit))
+                for thread in (thread for thread in threading.enumerate() if thread.name == name):
+                    pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread.ident or 0), py_object(SystemExit))
 
         threading.Thread(target=kill, daemon=True).start()
     del sys.argv[0]

@@ -44,8 +44,8 @@ def address(number: int) -> str:
 def deployment() -> Deployment:
     """A suite whose contracts have small addresses."""
     placed = {
-        name: Placed(address=address(place + 1), abi_sha256=abi.load(name).sha256)
-        for place, name in enumerate(abi.CONTRACTS)
+        name: Placed(address=address(index + 1), abi_sha256=abi.load(name).sha256)
+        for index, name in enumerate(abi.CONTRACTS)
     }
     return Deployment(
         network="made-up",
@@ -66,7 +66,7 @@ def _digest(*parts: object) -> bytes:
 @cache
 def _event(contract: str, name: str) -> tuple[str, str, abi.EventType]:
     """Its contract's address, its topic and its type."""
-    kind = next(one for one in abi.load(contract).events.values() if one.name == name)
+    kind = next(event for event in abi.load(contract).events.values() if event.name == name)
     return address(abi.CONTRACTS.index(contract) + 1), "0x" + kind.topic.hex(), kind
 
 
@@ -145,7 +145,7 @@ class MadeUpChain:
 
 def _log(contract: str, name: str, *indexed: int | str, plain: tuple[Any, ...] = ()) -> tuple[str, list[str], str]:
     at, topic, kind = _event(contract, name)
-    words = [int(one, 16) if isinstance(one, str) else one for one in indexed]
+    words = [int(argument, 16) if isinstance(argument, str) else argument for argument in indexed]
     return at, [topic, *(f"0x{word:064x}" for word in words)], "0x" + encode(kind.plain.types, plain).hex()
 
 
@@ -206,22 +206,22 @@ class Endpoint:
 
     def _one(self, request: dict[str, Any]) -> dict[str, Any]:
         method, params = request["method"], request["params"]
-        found = self.fault(method, params) or self._honest(method, params)
-        return {"jsonrpc": "2.0", "id": request["id"], **found}
+        answer = self.fault(method, params) or self._honest(method, params)
+        return {"jsonrpc": "2.0", "id": request["id"], **answer}
 
     def _honest(self, method: str, params: list[Any]) -> dict[str, Any]:
         blocks = self.chain.blocks
         if method == "eth_chainId":
             return {"result": hex(CHAIN_ID)}
         if method == "eth_getBlockByNumber":
-            place = len(blocks) - 1 if params[0] == "latest" else int(params[0], 16)
-            return {"result": blocks[place].header() if place < len(blocks) else None}
+            number = len(blocks) - 1 if params[0] == "latest" else int(params[0], 16)
+            return {"result": blocks[number].header() if number < len(blocks) else None}
         query = params[0]
         if "blockHash" in query:
             wanted = bytes.fromhex(query["blockHash"][2:])
-            found = next((one for one in reversed(blocks) if one.hash == wanted), None)
-            return {"result": found.rpc_logs()} if found else {"error": {"code": -32000, "message": "unknown block"}}
+            block = next((block for block in reversed(blocks) if block.hash == wanted), None)
+            return {"result": block.rpc_logs()} if block else {"error": {"code": -32000, "message": "unknown block"}}
         part = blocks[int(query["fromBlock"], 16) : int(query["toBlock"], 16) + 1]
-        if len(part) > 1 and sum(len(one.logs) for one in part) > self.most:
+        if len(part) > 1 and sum(len(block.logs) for block in part) > self.most:
             return {"error": {"code": -32602, "message": f"query returned more than {self.most} results"}}
-        return {"result": [log for one in part for log in one.rpc_logs()]}
+        return {"result": [log for block in part for log in block.rpc_logs()]}

@@ -53,8 +53,8 @@ class Remembering(TransformersEngine):
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         keys = [(self._weights, sampling, request) for request in requests]
         missing = [key for key in dict.fromkeys(keys) if key not in self._known]
-        made = super().generate([request for _, _, request in missing], sampling)
-        self._known.update(zip(missing, made, strict=True))
+        completions = super().generate([request for _, _, request in missing], sampling)
+        self._known.update(zip(missing, completions, strict=True))
         return [self._known[key] for key in keys]
 
 
@@ -94,20 +94,22 @@ class OfflinePool:
         producer.load(self.folder)
         return producer
 
-    def verdict(self, made: Produced, work: Work) -> Verdict:
-        facts = SubmissionFacts(work, made.commitment, work.id.counter, b"\x09" * 32, AUDIT_EVERYTHING)
-        return judge(facts, made.data, self.config, self.environment, self.verifier)
+    def verdict(self, produced: Produced, work: Work) -> Verdict:
+        facts = SubmissionFacts(work, produced.commitment, work.id.counter, b"\x09" * 32, AUDIT_EVERYTHING)
+        return judge(facts, produced.data, self.config, self.environment, self.verifier)
 
     def files(self, producer: Producer, count: int) -> Iterator[tuple[Work, Produced]]:
         """Yield `count` files of a producer that has its weights, completions of a few files generated together."""
         for start in range(0, count, AHEAD):
             works = [work_of(counter) for counter in range(start, min(count, start + AHEAD))]
-            plans = [planned for one in works for planned in Producer.plan(producer, one)]
-            tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plans]
+            plans = [planned for work in works for planned in Producer.plan(producer, work)]
+            tasks = [
+                RolloutTask(planned.assignment.problem_seed, planned.prompt, planned.noise_key) for planned in plans
+            ]
             limit = self.config.work.max_new_tokens
             converse(producer.engine, producer.environment, tasks, producer.sampling, limit)
-            for one in works:
-                yield one, producer.make(one)
+            for work in works:
+                yield work, producer.make(work)
 
     def row(self, name: str, producer: Producer, count: int, progress: Progress) -> dict[str, Any]:
         """Judge `count` files of a producer: how many were refused, as what, by which measurement, and how clearly.
@@ -118,13 +120,13 @@ class OfflinePool:
         """
         honest = self.honest()
         verdicts, same = [], 0
-        for one, made in self.files(producer, count):
-            verdicts.append(self.verdict(made, one))
+        for work, produced in self.files(producer, count):
+            verdicts.append(self.verdict(produced, work))
             if verdicts[-1].code.is_accept:
-                same += texts(made) == texts(honest.make(one))
+                same += texts(produced) == texts(honest.make(work))
         codes = Counter(verdict.code.label for verdict in verdicts)
         detected = sum(not verdict.code.is_accept for verdict in verdicts)
-        measured = [found for found in map(strongest, verdicts) if found[0] is not None]
+        measured = [finding for finding in map(strongest, verdicts) if finding[0] is not None]
         ratios = [ratio for ratio, _ in measured if ratio is not None]
         by = Counter(what for _, what in map(strongest, verdicts)).most_common(1)[0][0]
         row = {"name": name, "dtype": self.dtype, "submissions": count, "detected": detected, "codes": dict(codes)}
@@ -135,8 +137,8 @@ class OfflinePool:
         return row
 
 
-def texts(made: Produced) -> list[tuple[int, ...]]:
-    return [row.output_tokens for row in made.rollouts]
+def texts(produced: Produced) -> list[tuple[int, ...]]:
+    return [row.output_tokens for row in produced.rollouts]
 
 
 def work_of(counter: int = 0) -> Work:

@@ -52,10 +52,10 @@ class Faults:
         kind = self.rng.choice(
             ("error", "reorganised", "lagging") + ("repeated", "missing") * (method == "eth_getLogs")
         )
-        found = getattr(self, f"_{kind}")(method, params)
-        if found is not None:
+        answer = getattr(self, f"_{kind}")(method, params)
+        if answer is not None:
             self.counts[kind] = self.counts.get(kind, 0) + 1
-        return found  # type: ignore[no-any-return]
+        return answer  # type: ignore[no-any-return]
 
     def _error(self, method: str, params: list[Any]) -> dict[str, Any]:
         return {"error": {"code": self.rng.choice((-32000, -32005, -32603)), "message": "header not found"}}
@@ -72,12 +72,12 @@ class Faults:
 
     def _repeated(self, method: str, params: list[Any]) -> dict[str, Any] | None:
         """Logs twice, or out of order."""
-        found = Endpoint(self.chain)._honest(method, params)
-        logs = found.get("result") or []
+        answer = Endpoint(self.chain)._honest(method, params)
+        logs = answer.get("result") or []
         if len(logs) < 2:
             return None
         self.rng.choice((lambda: logs.append(logs[0]), logs.reverse))()
-        return found
+        return answer
 
     def _missing(self, method: str, params: list[Any]) -> dict[str, Any] | None:
         """Without some logs, by an index that is behind; the same question gets its whole answer next time."""

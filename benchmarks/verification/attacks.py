@@ -96,8 +96,8 @@ def specs(quick: bool) -> list[Spec]:
 def producing(offline: OfflinePool, spec: Spec) -> Iterator[tuple[OfflinePool, Producer]]:
     """Yield the pool that judges a spec's files, with the weights that it judges by, and what makes them."""
     if spec.table == "stale":
-        with _stale(offline, spec) as found:
-            yield found
+        with _stale(offline, spec) as stale:
+            yield stale
         return
     if spec.table == "honest":
         yield offline, offline.honest()

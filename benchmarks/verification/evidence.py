@@ -14,6 +14,7 @@ accused at rates 1, 1/4, 1/16; found_float32; price; plots {what: list}, of whol
 """
 
 import math
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,20 +133,53 @@ def _norm(module: Any, hidden: torch.Tensor) -> torch.Tensor:
     return scaled
 
 
-def _split(model: Any) -> None:
-    """Sum the halves of row-parallel products after rounding, as tensor parallelism of 2 does."""
+def _split(parts: int, model: Any) -> None:
+    """Sum the parts of row-parallel products after rounding, as tensor parallelism does."""
     for name, module in model.named_modules():
         if name.endswith(("o_proj", "down_proj")):
-            module.forward = partial(_in_two, module)
+            module.forward = partial(_in_parts, module, parts)
 
 
-def _in_two(module: Any, hidden: torch.Tensor) -> torch.Tensor:
-    half = hidden.shape[-1] // 2
-    linear = torch.nn.functional.linear
-    return linear(hidden[..., :half], module.weight[:, :half]) + linear(hidden[..., half:], module.weight[:, half:])
+def _in_parts(module: Any, parts: int, hidden: torch.Tensor) -> torch.Tensor:
+    pieces = zip(hidden.chunk(parts, -1), module.weight.chunk(parts, -1), strict=True)
+    whole: torch.Tensor = sum(torch.nn.functional.linear(*piece) for piece in pieces)  # type: ignore[assignment]
+    return whole
 
 
-VARY = {"eager attention": _eager, "norms in bf16": _plain_norms, "sums in two parts": _split}
+def _precise_rope(model: Any) -> None:
+    """Rotate queries and keys in float32 and round once."""
+    for layer in model.model.layers:
+        layer.self_attn.forward = partial(_rotating, layer.self_attn.forward, sys.modules[type(layer).__module__])
+
+
+def _rotating(forward: Any, library: Any, *args: Any, **facts: Any) -> Any:
+    usual = library.apply_rotary_pos_emb
+
+    def rotate(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
+        return tuple(one.to(key.dtype) for one in usual(query.float(), key.float(), cos.float(), sin.float()))
+
+    library.apply_rotary_pos_emb = rotate  # the verifier's model, which shares the library, computes as usual
+    try:
+        return forward(*args, **facts)
+    finally:
+        library.apply_rotary_pos_emb = usual
+
+
+def _compile(model: Any) -> None:
+    """Let torch fuse what lies between products, which then rounds once."""
+    for layer in model.model.layers:
+        layer.mlp.compile(dynamic=True)
+        layer.input_layernorm.compile(dynamic=True)
+
+
+VARY: Mapping[str, Callable[[Any], None]] = {
+    "eager attention": _eager,
+    "norms in bf16": _plain_norms,
+    "sums in two parts": partial(_split, 2),
+    "sums in four parts": partial(_split, 4),
+    "rope in float32": _precise_rope,
+    "compiled": _compile,
+}
 """Honest engines that compute otherwise than the usual one."""
 
 

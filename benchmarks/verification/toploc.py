@@ -79,13 +79,13 @@ def _times(reference: Any, width: int, chunks: int, repeats: int, out: dict[str,
         calls |= _reference_calls(reference, hidden, proofs)
     # One call more, whose time does not count if it compiles something.
     timed = partial(timeit.repeat, repeat=repeats + 1, number=1, timer=time.process_time)
-    found = {name: min(timed(call)) / chunks for name, call in calls.items()}
+    best = {name: min(timed(call)) / chunks for name, call in calls.items()}
     for part in ("build", "verify") if reference is not None else ():
-        fastest = min(seconds for name, seconds in found.items() if name.startswith(f"reference_{part}"))
-        ratio = round(fastest / found[part], 2)
+        fastest = min(seconds for name, seconds in best.items() if name.startswith(f"reference_{part}"))
+        ratio = round(fastest / best[part], 2)
         ratios = out[f"{part}_ratio"]
         ratios[str(width)] = min(ratio, ratios.get(str(width), ratio))
-    out["detail"][f"{width}/{chunks}"] = {name: round(1e6 * seconds, 1) for name, seconds in found.items()}
+    out["detail"][f"{width}/{chunks}"] = {name: round(1e6 * seconds, 1) for name, seconds in best.items()}
 
 
 def _reference_calls(reference: Any, hidden: torch.Tensor, proofs: list[bytes]) -> dict[str, Callable[[], object]]:

@@ -15,7 +15,7 @@ def deploy(
     key: KeyOptions,
     network: Annotated[str, typer.Option(help="local, base-sepolia, or a TOML file.")] = "local",
     rpc: RpcOption = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the deployment file and explorer inputs.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the deployment file.")] = None,
     governance: Annotated[
         str | None, address_option("--governance", "Who proposes to the timelock; your key if missing.")
     ] = None,

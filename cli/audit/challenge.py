@@ -1,6 +1,5 @@
 """`muster challenge`: node challenges, for what several files of a node show together."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -27,18 +26,12 @@ def open_challenge(
     by: PoolPaying,
     first: Annotated[int | None, Option(min=0, help="The first file to name; the sixteenth newest if missing.")] = None,
     last: Annotated[int | None, Option(min=0, help="The last file to name; the newest final one if missing.")] = None,
-    evidence: Annotated[
-        Path | None,
-        Option(exists=True, dir_okay=False, help="What you found, e.g. `muster verify node … --json`: its hash."),
-    ] = None,
 ) -> None:
     """Challenge a node by a run of its files before a jury.
 
     The bond, which grows with the files (256 at most), comes back if the jury agrees. A node that computes otherwise
     than calibrated leaves the pool; a cheat is slashed too, of which you get a twentieth, at most the bond. If the jury
     disagrees, the bond is lost. `muster verify node ADDRESS` says which run to name."""
-    import hashlib
-
     from cli.pool.document import refuse_no_evidence
 
     session = by.open()
@@ -50,9 +43,8 @@ def open_challenge(
         raise ConfigError(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
-    digest = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
     refuse_no_evidence(state.pools[pool])
-    call = session.suite.node_challenges.open(files, digest)
+    call = session.suite.node_challenges.open(files, bytes(32))
     sequences = [file.sequence for file in files]
     title = (
         f"challenge node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
@@ -65,7 +57,7 @@ def open_challenge(
 
     act(
         session, [PlannedTransaction(title, call)], by, outcome,
-        pool=pool, node=node, files=sequences, bond=call.base_units, evidence=digest.hex(),
+        pool=pool, node=node, files=sequences, bond=call.base_units,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from protocol.files import explained
 
 def ledger(
     look: PoolReading,
-    out: Annotated[Path | None, Option(help="Write a table to this .csv, .json or .parquet instead.")] = None,
+    out: Annotated[Path | None, Option(help="Write a table to this .csv or .json instead.")] = None,
     table: Annotated[
         str,
         Option(
@@ -51,30 +51,14 @@ def ledger(
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
     """Write rows of one shape as the file's ending says; return how many. Raises ConfigError for another ending."""
-    if path.suffix not in (".csv", ".json", ".parquet"):
-        raise ConfigError(f"{path.name} names no format", "end it in .csv, .json, .parquet")
+    if path.suffix not in (".csv", ".json"):
+        raise ConfigError(f"{path.name} names no format", "end it in .csv or .json")
     with explained(f"write {path}", "check the folder"):
         if path.suffix == ".json":
             path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        elif path.suffix == ".csv":
+        else:
             with path.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, list(rows[0]) if rows else [])
                 writer.writeheader()
                 writer.writerows(rows)
-        else:
-            _parquet(path, rows)
     return len(rows)
-
-
-def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    kinds = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
-    # Base units outgrow 64 bits: a token has 10^9 of them.
-    types = {
-        name: pa.decimal128(38, 0) if name.endswith("_base_units") else kinds[type(value)]
-        for name, value in (rows[0] if rows else {}).items()
-    }
-    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
-    parquet.write_table(pa.table(columns), path)

@@ -106,8 +106,8 @@ def files_text(document: dict[str, Any]) -> str:
             note = vote.get("note", "")
             if not vote["agrees"] or "voted" in note:
                 why = [note] * bool(note) + [str(difference) for difference in vote.get("differences", ())[:6]]
-                told = "; ".join(map(printable, why)) or "the figures are the same"
-                lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {told}")
+                differs = "; ".join(map(printable, why)) or "the figures are the same"
+                lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {differs}")
     with_engine = f"{engine['name']}, batch {engine['batch']}"
     lines.append(f"{len(rows)} verdicts replayed with {with_engine}: {document['differing']} differ")
     lines.append(f"{document['votes']} opened votes compared: {document['votes_differing']} differ")

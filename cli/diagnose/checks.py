@@ -82,13 +82,13 @@ def ok_if(good: bool, check: str, detail: str, hint: str) -> Check:
     return ok(check, detail) if good else failed(check, detail, hint)
 
 
-def judged(check: str, look: Callable[[], object], said: str = "") -> Check:
-    """Turn a MusterError that `look` raises into a failure; else what is `said`, or what it returned, is an ok."""
+def judged(check: str, look: Callable[[], object], detail: str = "") -> Check:
+    """Turn a MusterError that `look` raises into a failure; else `detail`, or what it returned, is an ok."""
     try:
-        found = look()
+        result = look()
     except MusterError as error:
         return failed(check, error.what, error.hint)
-    return ok(check, said or str(found))
+    return ok(check, detail or str(result))
 
 
 # Machine
@@ -161,7 +161,7 @@ def hardware(device: str) -> Iterator[Check]:
 def judge_gpu(device: str, cards: Sequence[Gpu], build: str) -> Check:
     """Judge the cards that torch can use. `device`: what the profile computes on; `build`: torch's version and, if it
     is one for cards, CUDA's."""
-    names, files = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB)" for one in cards), ", ".join(device_files())
+    names, files = ", ".join(f"{card.name} ({card.memory / GIB:.0f} GiB)" for card in cards), ", ".join(device_files())
     if device == "cpu":
         seen = names or files
         return note("gpu", f"{seen}; the profile computes on the CPU") if seen else ok("gpu", "none, none is wanted")
@@ -296,11 +296,11 @@ def bucket(path: Path) -> str:
 def first_manifest(service: str) -> Manifest | None:
     """Return the manifest of the first policy step as the service has it; None while there is none. Raises
     UnreachableError, IntegrityError, ConfigError."""
-    published = [one for one in ask_service(service, DASHBOARD).published if one.manifest]
+    published = [step for step in ask_service(service, DASHBOARD).published if step.manifest]
     if not published:
         return None
     try:
-        digest = bytes.fromhex(min(published, key=lambda one: one.step).manifest)
+        digest = bytes.fromhex(min(published, key=lambda entry: entry.step).manifest)
         with service_objects(service, 20.0) as objects:
             stored = parse_json(objects(object_key("manifests", digest), MAX_STORED_BYTES))
         return SignedManifest.model_validate(stored).manifest

@@ -95,7 +95,7 @@ def watch(config: ConfigFileOption) -> None:
 
 def why(file: Annotated[int, Argument(min=0, help="Number of the file in its pool.")], look: PoolReading) -> None:
     """Explain what happened to a file, who decided it by which findings, and what can be done."""
-    from cli.diagnose.look import explain
+    from cli.diagnose.status import explain
     from cli.diagnose.views import why_text, why_view
 
     session = look.open()

@@ -1,9 +1,8 @@
 """Signed authorisations that people hand to one another as files: a node key's consent to its operator, a pool owner's
 invite to a node (docs/reference/contracts.md)."""
 
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -19,8 +18,13 @@ def _from_hex(value: Any) -> Any:
     return bytes.fromhex(value.removeprefix("0x")) if isinstance(value, str) else value
 
 
-class SignedFile(BaseModel, ABC):
-    """An authorisation about `node`, for `contract`, until `expiry` (Unix seconds)."""
+class SignedFile(BaseModel):
+    """An authorisation about `node`, for `contract`, until `expiry` (Unix seconds). `domain` and `struct`: what it is
+    signed by, as EIP-712 has it; the members of the struct are the fields `signed_fields`."""
+
+    domain: ClassVar[str]
+    struct: ClassVar[Any]
+    signed_fields: ClassVar[tuple[str, ...]]
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -30,9 +34,10 @@ class SignedFile(BaseModel, ABC):
     expiry: Annotated[int, Field(ge=0, lt=1 << 63)]
     signature: Annotated[bytes, BeforeValidator(_from_hex), PlainSerializer(lambda it: "0x" + it.hex())] = b""
 
-    @abstractmethod
     def digest(self) -> bytes:
         """What is signed."""
+        domain = signing.Domain(self.domain, "1", self.chain_id, self.contract)
+        return signing.digest(domain, self.struct, *(getattr(self, name) for name in self.signed_fields))
 
     def signed(self, account: LocalAccount) -> Self:
         return self.model_copy(update={"signature": signing.sign(account, self.digest())})
@@ -63,18 +68,12 @@ class SignedFile(BaseModel, ABC):
 class Consent(SignedFile):
     """A node key lets `operator` register it. `contract` is Stakes."""
 
+    domain, struct, signed_fields = "muster-stakes", CONSENT, ("node", "operator", "expiry")
     operator: str
-
-    def digest(self) -> bytes:
-        domain = signing.Domain("muster-stakes", "1", self.chain_id, self.contract)
-        return signing.digest(domain, CONSENT, self.node, self.operator, self.expiry)
 
 
 class Invite(SignedFile):
     """A pool's owner lets `node` join `pool`. `contract` is Pools."""
 
+    domain, struct, signed_fields = "muster-pools", INVITE, ("pool", "node", "expiry")
     pool: int
-
-    def digest(self) -> bytes:
-        domain = signing.Domain("muster-pools", "1", self.chain_id, self.contract)
-        return signing.digest(domain, INVITE, self.pool, self.node, self.expiry)

@@ -68,25 +68,25 @@ def _table(
         else:
             yield from _comment(field)
             yield _assignment(name, given, off)
-    for place, field, given in parts:
+    for table_path, field, given in parts:
         yield ""
         yield from _comment(field)
         many, kinds = get_origin(field.annotation) is tuple, _models(field)
         if isinstance(given, dict):
-            yield _header(place, False, off)
-            yield from (_assignment(name, one, off) for name, one in given.items())
-            if place == "environments.params":
-                yield from (_assignment(name, one, True) for name, one in unset.items() if name not in given)
+            yield _header(table_path, False, off)
+            yield from (_assignment(key, each, off) for key, each in given.items())
+            if table_path == "environments.params":
+                yield from (_assignment(key, each, True) for key, each in unset.items() if key not in given)
         else:
             values = given or () if many else [given] if given is not None else []
-            for one in values:
-                yield _header(place, many, off)
-                yield from _table(type(one), one, place, off, unset)
-            for other in (one for one in kinds if one not in map(type, values)):
+            for entry in values:
+                yield _header(table_path, many, off)
+                yield from _table(type(entry), entry, table_path, off, unset)
+            for other in (kind for kind in kinds if kind not in map(type, values)):
                 if values:
                     yield f"# Instead of the table above, where it is {other.model_fields['name'].default}:"
-                yield _header(place, many, True)
-                yield from _table(other, None, place, True, unset)
+                yield _header(table_path, many, True)
+                yield from _table(other, None, table_path, True, unset)
 
 
 def _comment(field: FieldInfo) -> list[str]:
@@ -136,7 +136,7 @@ def _assignment(name: str, value: Any, off: bool) -> str:
 
 def _literal(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name} = {_literal(one)}" for name, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_literal(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_literal, value)) + "]"
     return json.dumps(value, ensure_ascii=False)  # a TOML basic string has JSON's escapes
@@ -248,6 +248,9 @@ def costs_text(cost: dict[str, int]) -> str:
 def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[ConfigError]:
     """Return why the pool could take no file, or would lose them: configuration, terms and budget do not fit."""
     cost, problems = costs(config, terms, budget), []
+    if config.model.dtype == "bfloat16" and config.checks in (BF16_CHECKS, ChecksConfig()):
+        what = "its thresholds were not measured on this model: in bfloat16 honest files may be refused, and slashed"
+        problems.append(ConfigError(what, "measure them with `muster pool calibrate --apply`"))
     if config.work.rows > _MAX_ROWS:
         problems.append(ConfigError(f"a file has {config.work.rows} rollouts, {_MAX_ROWS} fit", "make files smaller"))
     if cost["units"] > _MAX_UNITS:
@@ -302,11 +305,11 @@ def judging(
         what = f"prompt and answer may take {tokens} tokens, the model has {positions} positions"
         problems.append(ConfigError(what, "lower `work.max_new_tokens` or `work.max_prompt_tokens`"))
     try:
-        one = pass_operations(model, tokens) / (speed * 1e12)
+        per_row = pass_operations(model, tokens) / (speed * 1e12)
     except ConfigError as error:
         return f"not priced: {error.what}", problems
     rows = min(work.rows, 1 + terms.audit_fraction * work.rows)  # one row of a file is always drawn
-    lane = LANE * rows * one
+    lane = LANE * rows * per_row
     for whom, seconds, name, window in (
         (f"a lane of {LANE} files", lane, "commit_window", terms.commitWindow),
         ("a file before a jury", lane / LANE, "jury_commit_window", terms.juryCommitWindow),
@@ -325,26 +328,26 @@ def judging(
 
 def warnings(config: PoolConfig, terms: Terms) -> list[ConfigError]:
     """Return what does not keep a pool from working, but can never change once it is made."""
-    found = []
+    problems = []
     # an attempt earns a quarter of the fee: what is left of it after a check must be more
     if 3 * terms.fee < 4 * (check := costs(config, terms, 0)["check"]):
         what = f"checking a full file can cost a seat {show_tokens(check)} tokens and earns {show_tokens(terms.fee)}"
         hint = f"raise `fee` to {show_tokens(-(-4 * check // 3))}, lower `audit_rate`, or make files smaller"
-        found.append(ConfigError(f"{what}: seats may do better not to look", hint))
+        problems.append(ConfigError(f"{what}: seats may do better not to look", hint))
     if not config.scoring_versions:
         what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
-        found.append(ConfigError(what, "copy that table from what `muster pool init` writes for these environments"))
+        problems.append(ConfigError(what, "copy that table from what `muster pool init` writes for these environments"))
     if why := no_evidence(config.evidence):
         what = f"{why}, so cheats too small for any one file go unpunished and no node challenge can convict"
-        found.append(ConfigError(what, "name the engines that its judges can measure in `evidence.engines`"))
-    return found
+        problems.append(ConfigError(what, "name the engines that its judges can measure in `evidence.engines`"))
+    return problems
 
 
 def world_problems(config: PoolConfig, folder: Path | None = None) -> list[ConfigError]:
     """Return what of the world does not fit: environments, parameters, the model (in `folder`, else under its
     `source`)."""
     problems = []
-    others = [one.environment for one in config.evaluation.sets if one.environment is not None]
+    others = [held_out.environment for held_out in config.evaluation.sets if held_out.environment is not None]
     for environment in (*config.environments, *others):
         try:
             loaded = load_environment(environment)
@@ -366,7 +369,7 @@ def model_document(config: PoolConfig, folder: Path | None = None) -> dict[str, 
 
 
 def missing_model(source: str) -> str:
-    """Return why there is no such model, if that is certain: an id that cannot be looked up now counts as one."""
+    """Return why there is no such model, if that is certain: what names no folder may be an id of the hub."""
     folder = Path(source).expanduser()
     if source == TINY_SOURCE:
         return ""
@@ -374,15 +377,6 @@ def missing_model(source: str) -> str:
         return "" if (folder / "config.json").is_file() else f"the folder {source} holds no model: no config.json"
     if source.startswith(("/", "./", "../", "~")):
         return f"there is no folder {source}"
-    from huggingface_hub import model_info
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
-
-    try:
-        model_info(source, timeout=5.0)
-    except (RepositoryNotFoundError, HFValidationError):
-        return f"there is no model {source}"
-    except Exception:  # no network, or the site is down: that says nothing of the model
-        pass
     return ""
 
 

@@ -70,9 +70,9 @@ def check(pool: options.PoolOption = None, json: options.JsonOption = False) -> 
     if not url:
         raise ConfigError("no pool's service is named", "pass --pool URL")
     device = profile.engine.device if profile else "cuda" if driver_answers() or device_files() else "cpu"
-    found = [*hardware(device), serving(url)]
-    sound = all(one.state != "failed" for one in found)
-    emit([asdict(one) for one in found], json, lambda: "\n".join(one.line() for one in found), sound)
+    checks = [*hardware(device), serving(url)]
+    sound = all(check.state != "failed" for check in checks)
+    emit([asdict(check) for check in checks], json, lambda: "\n".join(check.line() for check in checks), sound)
 
 
 @app.command("dry-run", "muster node dry-run --worker vllm:bfloat16:cuda")

@@ -19,7 +19,7 @@ from chain.client import ChainClient
 from chain.indexer.records import Pool, Status
 from chain.indexer.state import State, standing_of
 from chain.suite import Suite
-from cli.diagnose.look import unserved_pools
+from cli.diagnose.status import unserved_pools
 from cli.diagnose.views import open_rounds, terms_for_node
 from cli.hardware import driver_answers
 from cli.output import counted, emit, fields, seconds
@@ -473,8 +473,8 @@ class ValidatorUp(Up[ValidatorFacts]):
     def start(self) -> None:
         """Start the process, which becomes warm by itself."""
         path = write_config(self.profile, "validator", unattended=True)
-        for told in (self.ready, self.ready.with_name(UNSERVED)):
-            told.unlink(missing_ok=True)
+        for path_of_before in (self.ready, self.ready.with_name(UNSERVED)):
+            path_of_before.unlink(missing_ok=True)
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
 

@@ -17,6 +17,7 @@ from cli.options import (
     PoolOption,
     PoolReading,
     PrivateOption,
+    ServiceRpcOption,
 )
 from cli.output import emit
 from cli.profile import find_profile
@@ -68,7 +69,7 @@ def serve(
     home: Annotated[Path | None, Option(help="Folder of its state and of what it serves.", file_okay=False)] = None,
     keystore: KeystoreOption = None,
     password_file: PasswordFileOption = None,
-    rpc: Annotated[str | None, Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    rpc: ServiceRpcOption = None,
     allow_private_sources: PrivateOption = False,
     config: OwnConfigOption = None,
 ) -> None:

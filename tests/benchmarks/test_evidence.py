@@ -1,54 +1,90 @@
 """A zoo of honest engines, of which none is ever slashed; and that histories drawn side by side add up as a node's."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from benchmarks.verification.evidence import (
-    VARY,
-    Row,
-    SecondPass,
-    draws_of,
-    histories,
-    measured,
-    verifier_of,
-)
+from benchmarks.verification.evidence import RATES, VARY, SecondPass, draws_of, histories, measured, paid, verifier_of
+from calibration.measuring import audits, context_of
+from calibration.null_model import pair_null_model
 from engines.hf import TransformersEngine
-from protocol.config import BF16_CHECKS
+from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
 from protocol.evidence.figures import BETS, FIGURES
 from protocol.evidence.null_model import NodeEvidence
-from protocol.seeds import AUDIT_EVERYTHING
 from tests.validator import tiny
+from validator.judging.checks import PREFILL_CHECKS, CheckContext
+from validator.judging.measurements import file_figures
 from worker.produce import Producer
 
 WORK = tiny.CONFIG.work.model_copy(update={"problems_per_file": 8, "samples_per_problem": 4})
-CONFIG = tiny.CONFIG.model_copy(update={"work": WORK, "checks": BF16_CHECKS})
+CHECKS = {"bfloat16": BF16_CHECKS, "float32": ChecksConfig()}
 OWN_PASS = "own second pass"
-ZOO = ("batches of 1", "batches of 20", OWN_PASS, *VARY)
+SLOW = pytest.mark.slow
+ZOO = ("batches of 1", "batches of 20", "two threads", OWN_PASS, *VARY)
 
 
-def files_of(name: str, count: int, first: int = 0) -> list[Row]:
-    """What the usual engine measures of files of an honest engine in bfloat16."""
-    engine = TransformersEngine("bfloat16", max_batch=1 if name == "batches of 1" else 20)
-    producer = SecondPass(CONFIG, engine, 0) if name == OWN_PASS else Producer(CONFIG, engine)
+def config(dtype: str) -> PoolConfig:
+    return tiny.CONFIG.model_copy(update={"work": WORK, "checks": CHECKS[dtype]})
+
+
+def maker(name: str, dtype: str) -> Producer:
+    """A worker with an honest engine."""
+    engine = TransformersEngine(
+        dtype, threads=1 + (name == "two threads"), max_batch=1 if name == "batches of 1" else 20
+    )
+    producer = SecondPass(config(dtype), engine, 0) if name == OWN_PASS else Producer(config(dtype), engine)
     producer.load(tiny.model_folder())
     VARY.get(name, lambda model: None)(engine.model)
-    verifier, environments = verifier_of("bfloat16", tiny.model_folder()), producer.environment
-    works = [tiny.work_of(number) for number in range(first, first + count)]
-    return [measured(work, producer.make(work).data, CONFIG, environments, verifier, 4) for work in works]
+    return producer
 
 
-def refused(rows: list[Row]) -> set[str]:
-    return {code for row in rows for codes in row["codes"].values() for code in codes if code}
+def refused(context: CheckContext) -> set[str]:
+    """The checks that refuse a measured file if an audit draws all of its rows, those of one problem, or a single
+    one."""
+    rows, each = context.measured, WORK.samples_per_problem
+    draws = [rows, *(rows[at : at + each] for at in range(0, len(rows), each)), *((row,) for row in rows)]
+    judged = (check(replace(context, measurements=drawn)) for drawn in draws for check in PREFILL_CHECKS)
+    return {finding.check for finding in judged if finding.code.is_reject}
 
 
-@pytest.mark.parametrize("name", ZOO)
-def test_no_file_of_an_honest_engine_is_refused_whatever_its_label_says(name: str) -> None:
+@pytest.mark.parametrize("count", [3, pytest.param(24, marks=SLOW)])
+@pytest.mark.parametrize("dtype", CHECKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW if name == "compiled" else ()) for name in ZOO])
+def test_no_file_of_an_honest_engine_is_refused_whatever_its_label_says(name: str, dtype: str, count: int) -> None:
     """So no juror may vote for a slash: what its files show together ends a membership at most."""
-    rows = files_of(name, 2)
-    assert refused(rows) == set()
-    if name in VARY:
-        figures = [draws_of(row, AUDIT_EVERYTHING)[0]["mantissas"] for row in rows]
-        assert sum(one.total for units in figures for one in units) > 0, "it computes as the verifier does"
+    producer, verifier = maker(name, dtype), verifier_of(dtype, tiny.model_folder())
+    differing = 0.0
+    for work in map(tiny.work_of, range(count)):
+        context = context_of(work, producer.make(work).data, config(dtype), producer.environment)
+        context = next(audits(context, verifier, 1))
+        assert refused(context) == set()
+        differing += sum(one.total for one in file_figures(context)["mantissas"])
+    assert differing > 0 or name not in VARY or dtype == "float32", "it computes as the verifier does"
+
+
+@SLOW
+@pytest.mark.parametrize("name", ZOO)
+def test_no_history_of_an_honest_engine_under_its_own_label_is_accused(name: str) -> None:
+    """Batches and threads are no label: what is learned of batches of 20 holds for others."""
+    verifier = verifier_of("bfloat16", tiny.model_folder())
+
+    def files_of(name: str, count: int, first: int = 0) -> list[dict[str, Any]]:
+        producer, works = maker(name, "bfloat16"), map(tiny.work_of, range(first, first + count))
+        return [
+            measured(work, producer.make(work).data, config("bfloat16"), producer.environment, verifier, 4)
+            for work in works
+        ]
+
+    known, rows = files_of(name if name in (*VARY, OWN_PASS) else "batches of 20", 32, 100), files_of(name, 8)
+    for rate in RATES:
+        draws = [draws_of(row, rate) for row in known]
+        model = pair_null_model("own", "own", [draws[8:]], draws[:8])
+        at, _, _ = histories(paid(rows, model, rate), 100, 1000)
+        assert model.made > 0
+        assert not at.any(), rate
+    assert not any(code for row in rows for codes in row["codes"].values() for code in codes)
 
 
 def test_a_history_drawn_in_bulk_is_that_of_one_node() -> None:

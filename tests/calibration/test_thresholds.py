@@ -6,15 +6,24 @@ import random
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
-from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Tail, limit
+from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Sums, Tail, limit
 from calibration.document import Calibration, subject
-from calibration.thresholds import PairMeasurements, blind, file_measurements, summarise, thresholds
+from calibration.thresholds import (
+    PairMeasurements,
+    _event_floor,
+    blind,
+    file_measurements,
+    summarise,
+    thresholds,
+)
 from engines.base import EngineInfo
 from protocol.accounts import Account
-from protocol.config import ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
+from protocol.config import SPARED_MISSES, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError, IntegrityError
+from validator.judging.checks import by_mean
 
 INFO = EngineInfo("transformers", "5", "float32", "cpu")
 DESIGN = Design(8, 4, 1.0)
@@ -75,7 +84,7 @@ def drawn(file: FileSample, audited: float, source: random.Random) -> FileSample
     return replace(file, rows=tuple(rows))
 
 
-@pytest.mark.parametrize("audited", [1.0, 0.4])
+@pytest.mark.parametrize("audited", [1.0, 0.4, 0.06])
 def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
     """At 1e-2 for all eight, so 5e-3 for the four means: of 1,200 audits six are over at most, 14 by bad luck."""
     source = random.Random("audits")
@@ -86,6 +95,27 @@ def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
     bounds = thresholds([summarise(INFO, INFO, made, held)], Design(8, 4, audited), 1e-2, 1.0)
     over = [any(mean.mean(file.rows) >= bounds[name] for name, mean in MEANS.items()) for file in fresh]
     assert sum(over) <= 14
+
+
+def test_bounds_of_whole_files_hold_for_audits_of_single_rows() -> None:
+    """As checks apply them: a sum may exceed its bound by what one chunk or token may reach, or by spared misses."""
+    bounds, source, over = document().thresholds, random.Random("rows"), 0
+    for file in files("single", 1500):
+        row = source.choice(file.rows)
+        for name, mean in MEANS.items():
+            series, spared = mean.series(row), bounds[mean.extreme] if mean.extreme else SPARED_MISSES
+            measured, limit = by_mean(series.total, series.count, bounds[name], spared)
+            over += measured >= limit
+    assert over <= 5
+
+
+def test_events_that_the_sample_lacks_are_refused_only_in_numbers() -> None:
+    """Thirty events of a sample of 10,000 tokens, and then 200,000 audits of one to 400 tokens."""
+    sums = Sums(problems=((((30.0, 5000),)), ((0.0, 5000),)))
+    rate, source = _event_floor([sums], 1.0, SPARED_MISSES, 1e-6), np.random.default_rng(2)
+    tokens = source.integers(1, 400, 200_000)
+    assert (source.poisson(0.003 * tokens) >= rate * tokens + SPARED_MISSES).sum() <= 1
+    assert rate < 0.02, "and it sees something"
 
 
 def mixed_file(source: random.Random) -> FileSample:

@@ -44,7 +44,7 @@ class Proxy:
     `lose` names methods whose requests are forwarded but whose answers are lost once each. `down` answers 503."""
 
     def __init__(self, upstream: str) -> None:
-        self.upstream = upstream
+        self._http, self._upstream = httpx.Client(trust_env=False, timeout=100), upstream
         self.rule: Rule = lambda request: None
         self.lose: list[str] = []
         self.down = False
@@ -64,7 +64,7 @@ class Proxy:
         for request in requests:
             ruled = self.rule(request)
             if ruled is None:
-                answers.append(httpx.post(self.upstream, json=request, trust_env=False, timeout=100).json())
+                answers.append(self._http.post(self._upstream, json=request).json())
             else:
                 answers.append({"jsonrpc": "2.0", "id": request["id"], **ruled})
         for request in requests:
@@ -76,3 +76,4 @@ class Proxy:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+        self._http.close()

@@ -1,18 +1,16 @@
-"""Deployment: idempotent, resumable, checked, with explorer inputs."""
+"""Deployment: idempotent, resumable, checked."""
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from chain import abi, deploy
+from chain import deploy
 from chain.deployment import Deployment, NetworkConfig
 from chain.transactions import Call
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed, local
-from tools.structure import ROOT
 
 
 def test_a_deployment_describes_the_chain(deployed: Deployed) -> None:
@@ -22,20 +20,6 @@ def test_a_deployment_describes_the_chain(deployed: Deployed) -> None:
     suite = deployed.suite()
     assert suite.seats.bond() == 100 * 10**9
     assert suite.params.values()["slashBps"] == 10_000
-
-
-def test_an_explorer_gets_all_it_needs(deployed: Deployed) -> None:
-    written = {path.stem for path in (deployed.folder / deploy.VERIFY).glob("*.json")}
-    if written != set(abi.CONTRACTS):
-        pytest.skip("the contracts were compiled without their sources: run make contracts")
-    for name in abi.CONTRACTS:
-        document = json.loads((deployed.folder / deploy.VERIFY / f"{name}.json").read_text())
-        assert document["address"] == deployed.deployment.address(name)
-        assert document["contract"].endswith(f":{name}")
-        source = document["standard_json_input"]
-        assert source["settings"]["viaIR"] is True
-        assert document["contract"].split(":")[0] in source["sources"]
-        assert len(document["constructor_arguments"]) % 64 == 0
 
 
 def test_a_second_run_sends_nothing(deployed: Deployed) -> None:
@@ -130,24 +114,3 @@ def test_a_chain_without_the_suite_is_refused(deployed: Deployed) -> None:
             deployed.deployment.model_copy(update={"genesis": genesis}).check_chain(fresh.client())
     finally:
         fresh.kill()
-
-
-@pytest.mark.slow
-def test_the_explorers_input_compiles_to_what_was_deployed(deployed: Deployed) -> None:
-    """A block explorer repeats this: compile the standard input, append the arguments, compare with the creation."""
-    path = deployed.folder / deploy.VERIFY / "MusterToken.json"
-    if not path.exists():
-        pytest.skip("the contracts were compiled without their sources: run make contracts")
-    document = json.loads(path.read_text())
-    compiled = subprocess.run(
-        [str(ROOT / "contracts/tools/solc.js")],
-        input=json.dumps(document["standard_json_input"]).encode(),
-        capture_output=True,
-        timeout=250,
-        cwd=ROOT,
-        check=True,
-    )
-    source, name = document["contract"].split(":")
-    bytecode = json.loads(compiled.stdout)["contracts"][source][name]["evm"]["bytecode"]["object"]
-    created = deployed.chain.rpc("eth_getTransactionByHash", deployed.deployment.contracts[name].tx)["input"]
-    assert created == "0x" + bytecode + document["constructor_arguments"]

@@ -68,12 +68,9 @@ def test_a_fresh_chain_with_the_same_id_is_not_the_deployments(muster: Muster, t
     assert "another chain with id 31337" in muster.refused("pool", "list")
 
 
-def test_what_is_no_rpc_url_is_refused(muster: Muster) -> None:
+def test_a_chain_or_service_that_does_not_answer_or_has_no_url_is_named(muster: Muster) -> None:
     muster.rpc = "localhost:8545"
     assert "is not an http(s) URL" in muster.refused("pool", "list")
-
-
-def test_a_chain_or_service_that_does_not_answer_is_named(muster: Muster) -> None:
     muster.rpc = CLOSED
     assert f"the chain does not answer at {CLOSED}" in muster.refused("pool", "list")
     assert f"the service {CLOSED}/v1/pool does not answer" in muster.refused("node", "up", "--pool", CLOSED)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.local import LogTail, all_well, last_lines, network_document, process_table
+from cli.local import all_well, follow_logs, last_lines, network_document, process_table
 from localnet.background import NetworkPhase, NetworkSettings, NetworkState, ProcessEntry, ProcessState
 from tests.cli.muster import Muster
 
@@ -73,18 +73,17 @@ def test_the_last_lines_of_a_long_file(tmp_path: Path) -> None:
     assert last_lines(path, 0) == []
 
 
-def test_a_tail_gives_whole_lines_once_and_notices_a_new_file(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_following_gives_whole_lines_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    path, added = tmp_path / "log", ["one\ntw", "o\n"]
     path.write_text("old\n")
-    tail = LogTail(path)
-    assert tail.take() == []
-    with path.open("a") as file:
-        file.write("one\ntw")
-    assert tail.take() == ["one"]
-    with path.open("a") as file:
-        file.write("o\n")
-    assert tail.take() == ["two"]
-    path.rename(tmp_path / "log.old")
-    assert tail.take() == []
-    path.write_text("fresh\n")
-    assert tail.take() == ["fresh"]
+
+    def write_more(_: float) -> None:
+        if not added:
+            raise KeyboardInterrupt
+        with path.open("a") as file:
+            file.write(added.pop(0))
+
+    monkeypatch.setattr("cli.local.time.sleep", write_more)
+    with pytest.raises(KeyboardInterrupt):
+        follow_logs({"worker-1": path})
+    assert capsys.readouterr().out == "worker-1 | one\nworker-1 | two\n"

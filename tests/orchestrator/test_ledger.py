@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
 
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
@@ -154,7 +153,7 @@ def test_every_table_follows_from_the_events() -> None:
     assert claimed == escrow(state, 1).claimed == 70 * RATE
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "json"])
 def test_amounts_stay_exact_in_files(tmp_path: Path, ending: str) -> None:
     path, huge = tmp_path / f"table.{ending}", 2**100 + 1
     first = {"node": "a", "final": True, "step": 3, "pay_base_units": huge}
@@ -163,14 +162,12 @@ def test_amounts_stay_exact_in_files(tmp_path: Path, ending: str) -> None:
     if ending == "csv":
         with path.open() as file:
             assert [int(row["pay_base_units"]) for row in csv.DictReader(file)] == [huge, 0]
-    elif ending == "json":
-        assert json.loads(path.read_text()) == rows
     else:
-        assert [int(one) for one in parquet.read_table(path)["pay_base_units"].to_pylist()] == [huge, 0]
+        assert json.loads(path.read_text()) == rows
 
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"table.xlsx names no format; end it in .csv, .json, .parquet"):
+    with pytest.raises(ConfigError, match=r"table.xlsx names no format; end it in .csv or .json"):
         write_table(tmp_path / "table.xlsx", [])
 
 

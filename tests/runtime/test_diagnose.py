@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from chain.indexer.projection import Projection
-from chain.indexer.records import Node, Seat
-from chain.indexer.state import Standing
+from chain.indexer.records import Account, Node, Pool, Seat, Step
+from chain.indexer.state import State
 from protocol import VERSION
 from runtime import diagnose
-from runtime.diagnose import NAMES, Facts, ServiceFacts, WatchConfig, WatchedPool, alarms, undecided
+from runtime.diagnose import NAMES, Facts, ServiceFacts, WatchConfig, alarms, undecided
 from runtime.watch import CLEAR_AFTER, WatchMemory, with_alarms
-from tests.orchestrator.chain import NODE, OWNER, TERMS, ScriptedChain
+from tests.orchestrator.chain import NODE, TERMS
 from tests.storage.mirror import mirror, send
 
 NOW = 1_000_000.0
@@ -31,6 +30,7 @@ def config(**more: object) -> WatchConfig:
         "pool": 1,
         "orchestrator": "http://service",
         "node": ADDRESS,
+        "seats_of": ADDRESS,
         "service_key": ADDRESS,
         "accounts": {"node": ADDRESS},
         "folders": {"home": "/h"},
@@ -38,14 +38,15 @@ def config(**more: object) -> WatchConfig:
     return WatchConfig.model_validate(values | more)
 
 
-POOL = WatchedPool(
-    step=3,
-    step_time=int(NOW) - 60,
-    stake=200,
-    least_stake=200,
-    standing=Standing.MEMBER,
-    seats={4: ""},
-    service_key_current=True,
+def step(time: float) -> Step:
+    return Step(3, bytes(32), bytes(32), 1, 1, int(time), "")
+
+
+STATE = State(
+    pools={1: Pool(1, ADDRESS, bytes(32), TERMS, 0, 1, service=ADDRESS, steps=[step(NOW - 60)])},
+    nodes={ADDRESS: Node(ADDRESS, ADDRESS, TERMS.minStake)},
+    accounts={(1, ADDRESS): Account(1, ADDRESS, ADDRESS, member=True)},
+    seats={4: Seat(4, ADDRESS, ADDRESS, 1, 1)},
 )
 SERVICE = ServiceFacts(version=VERSION, state="healthy", phase="generating", done=3.0)
 WELL = Facts(
@@ -53,15 +54,18 @@ WELL = Facts(
     free={"home": 50 * GIB},
     head_age=2.0,
     transactions_left={"node": 500},
-    pool=POOL,
+    state=STATE,
     service=SERVICE,
     progressed=NOW - 60,
 )
 Fault = Callable[[Facts], Facts]
 
 
-def pool(**changes: object) -> Fault:
-    return lambda facts: replace(facts, pool=replace(POOL, **changes))  # type: ignore[arg-type]
+def chain(table: str, **changes: object) -> Fault:
+    """The only record of a table of the state is another."""
+    ((key, record),) = getattr(STATE, table).items()
+    changed: dict[str, Any] = {table: {key: replace(record, **changes)}}
+    return machine(state=replace(STATE, **changed))
 
 
 def service(**changes: object) -> Fault:
@@ -75,7 +79,7 @@ def machine(**changes: object) -> Fault:
 FAULTS: dict[str, list[Fault]] = {
     "disk_full": [machine(free={"home": GIB}), machine(free={"home": None})],
     "clock_wrong": [service(clock_offset=9.0), service(clock_offset=-9.0)],
-    "chain_lost": [machine(chain_error="no", head_age=None, transactions_left={}, pool=None)],
+    "chain_lost": [machine(chain_error="no", head_age=None, transactions_left={}, state=None)],
     "chain_stale": [machine(head_age=500.0)],
     "service_lost": [machine(service_error="no", service=None)],
     "database_lost": [service(ready=False)],
@@ -83,11 +87,11 @@ FAULTS: dict[str, list[Fault]] = {
     "storage_lost": [service(storage_error="no")],
     "version_behind": [service(version="0.0.1")],
     "gas_low": [machine(transactions_left={"node": 19})],
-    "stake_low": [pool(stake=199)],
-    "stake_frozen": [pool(standing=Standing.FROZEN)],
-    "ejected": [pool(standing=Standing.EJECTED), pool(standing=Standing.REMOVED)],
-    "seat_out": [pool(seats={4: "was evicted"})],
-    "key_stale": [pool(service_key_current=False)],
+    "stake_low": [chain("nodes", stake=TERMS.minStake - 1)],
+    "stake_frozen": [chain("accounts", frozen_at=5)],
+    "ejected": [chain("accounts", ejected=True), chain("accounts", removed=True)],
+    "seat_out": [chain("seats", evicted=True)],
+    "key_stale": [chain("pools", service="")],
     "process_gone": [
         service(state="dead"),
         machine(process_gone="no process works in /h"),
@@ -104,7 +108,7 @@ FAULTS: dict[str, list[Fault]] = {
         machine(process_stalled="a step of the model does not end", progressed=NOW - 3601),
         machine(process_stalled="a step of the model does not end", service=None),
     ],
-    "run_stalled": [pool(step_time=int(NOW) - 3601)],
+    "run_stalled": [chain("pools", steps=[step(NOW - 3601)])],
     "training_unstable": [service(trainer="stopped: training has become unstable")],
 }
 
@@ -116,6 +120,7 @@ def names(facts: Facts) -> list[str]:
 def test_a_healthy_participant_raises_nothing() -> None:
     assert names(WELL) == []
     assert undecided(WELL) == frozenset()
+    assert names(chain("seats", evicted=True, closed=True)(WELL)) == []
 
 
 def test_every_alarm_has_a_fault() -> None:
@@ -131,9 +136,9 @@ def test_each_fault_raises_its_alarm_with_a_cure(name: str, fault: Fault) -> Non
 
 
 def test_a_run_that_is_over_or_closed_does_not_stall() -> None:
-    old = pool(step_time=0)(WELL)
+    old = chain("pools", steps=[step(0)])(WELL)
     assert names(replace(old, service=replace(SERVICE, finished=True))) == []
-    assert names(pool(step_time=0, running=False)(WELL)) == []
+    assert names(chain("pools", steps=[step(0)], status="closing")(WELL)) == []
 
 
 def test_an_alarm_begins_once_and_is_over_after_some_looks_without_it() -> None:
@@ -175,27 +180,6 @@ def test_a_clock_is_compared_with_a_date_of_whole_seconds() -> None:
 def test_a_missing_folder_has_no_room(tmp_path: Path) -> None:
     assert diagnose.free_bytes(tmp_path / "none") is None
     assert (diagnose.free_bytes(tmp_path) or 0) > 0
-
-
-def test_the_chain_says_stake_standing_and_key(scripted: ScriptedChain) -> None:
-    state = Projection(scripted).state
-    state.nodes[ADDRESS] = Node(ADDRESS, ADDRESS, stake=77)
-    for service, current in (("", False), (str(OWNER.address), True)):
-        state.pools[1].service = service
-        found = diagnose.pool_facts(config(service_key=str(OWNER.address)), state)
-        assert found is not None
-        assert (found.standing, found.running, found.step, found.stake) == (Standing.MEMBER, True, 0, 77)
-        assert (found.least_stake, found.service_key_current) == (TERMS.minStake, current)
-    assert diagnose.pool_facts(config(pool=7), state) is None
-
-
-def test_an_evicted_seat_is_named_and_a_closed_one_is_not(scripted: ScriptedChain) -> None:
-    state = Projection(scripted).state
-    for number, (evicted, closed) in enumerate(((False, False), (True, False), (True, True))):
-        state.seats[number] = Seat(number, ADDRESS, ADDRESS, 1, 1, evicted=evicted, closed=closed)
-    found = diagnose.pool_facts(config(seats_of=ADDRESS), state)
-    assert found is not None
-    assert found.seats == {0: "", 1: "was evicted"}
 
 
 ESCAPE = "\x1b]0;owned\x07\u202e" + "x" * 5000

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from environments.pool import PoolEnvironments, Score
-from protocol.config import PoolConfig
+from protocol.config import SPARED_MISSES, PoolConfig
 from protocol.evidence.figures import arithmetic_label
 from protocol.rollout_file.rows import Commitment, Inserted, Rollout, RolloutHeader, Tokens, Transcript, commit
 from protocol.seeds import Work, assignments, audit_sample
@@ -121,10 +121,10 @@ def not_judged(facts: SubmissionFacts, config_hash: bytes, why: str) -> Verdict:
 class RowMeasurements:
     """What one rollout's prefill says.
 
-    Per chunk of 32 tokens: `mismatches` (exponents of the claimed top activations that differ, count) and `mantissas`
-    (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
-    `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token), `expected`
-    (own ln p of the best one). `surprise` and `overconfidence` are the logarithms of two e-values
+    Per chunk of 32 tokens, but for a last one of a single token: `mismatches` (exponents of the claimed top activations
+    that differ, count) and `mantissas` (mean difference of mantissas, 0 to 127; 128 where no exponent matches). Per
+    token: `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token),
+    `expected` (own ln p of the best one). `surprise` and `overconfidence` are the logarithms of two e-values
     (validator/judging/measurements.py); `eos_probability` is that of the final token if it is an EOS. `drift` says
     which way activations are off.
     """
@@ -199,9 +199,18 @@ def refuse(check: str, code: Code, note: str, **measurements: Measurement) -> Fi
 
 
 def largest(values: Iterable[float]) -> float:
-    """Return the maximum, or NaN as soon as one value is NaN (the built-in `max` may hide it)."""
+    """Return the maximum, 0 of none, or NaN as soon as one value is NaN (the built-in `max` may hide it)."""
     kept = list(values)
-    return math.nan if any(map(math.isnan, kept)) else max(kept)
+    return math.nan if any(map(math.isnan, kept)) else max(kept, default=0.0)
+
+
+def by_mean(total: float, count: int, threshold: float, spared: float) -> tuple[float, float]:
+    """Return the mean of so many chunks or tokens, and from where on it is refused: `threshold` + `spared` / `count`.
+
+    An audit may draw a single row, whose mean honestly strays as far as one chunk or token does. So the sum may exceed
+    what the threshold allows by what one of them may reach: few are judged one by one, many by their mean.
+    """
+    return total / max(1, count), threshold + spared / max(1, count)
 
 
 def by_threshold(
@@ -375,7 +384,7 @@ def check_logprobs(context: CheckContext) -> Finding:
     ]
     measured = {
         "largest": (largest(differences), checks.logprob_error_reject),
-        "mean": (sum(differences) / len(differences), checks.logprob_mean_reject),
+        "mean": by_mean(sum(differences), len(differences), checks.logprob_mean_reject, checks.logprob_error_reject),
     }
     return by_threshold("logprobs", Code.REJECT_WEIGHTS, checks.unsure_band, measured, tokens=len(differences))
 
@@ -384,16 +393,15 @@ def check_toploc(context: CheckContext) -> Finding:
     """Compare claimed activations (TOPLOC) with the verifier's, by the worst chunk and by the mean: a small change of
     the weights moves every chunk a little."""
     checks = context.config.checks
-    mismatches = [count for row in context.measured for count in row.mismatches]
+    mismatches = [float(count) for row in context.measured for count in row.mismatches]
     mantissas = [error for row in context.measured for error in row.mantissas]
-    chunks = len(mismatches)
-    # One value next to a power of two is no rate: in a short file a single mismatch never decides by the mean.
-    rate = max(0, sum(mismatches) - 1) / chunks
+    chunks, mismatches_most = len(mismatches), checks.exponent_mismatches_chunk_reject
+    mantissas_most = checks.mantissa_mean_chunk_reject
     measured = {
-        "mismatches_mean": (rate, checks.exponent_mismatches_reject),
-        "mismatches_largest": (float(max(mismatches)), checks.exponent_mismatches_chunk_reject),
-        "mantissa_mean": (sum(mantissas) / chunks, checks.mantissa_mean_reject),
-        "mantissa_largest": (largest(mantissas), checks.mantissa_mean_chunk_reject),
+        "mismatches_mean": by_mean(sum(mismatches), chunks, checks.exponent_mismatches_reject, mismatches_most),
+        "mismatches_largest": (largest(mismatches), mismatches_most),
+        "mantissa_mean": by_mean(sum(mantissas), chunks, checks.mantissa_mean_reject, mantissas_most),
+        "mantissa_largest": (largest(mantissas), mantissas_most),
     }
     return by_threshold("toploc", Code.REJECT_WEIGHTS, checks.unsure_band, measured, chunks=chunks)
 
@@ -421,11 +429,9 @@ def check_sampling(context: CheckContext) -> Finding:
     checks = context.config.checks
     gaps = [gap for row in context.measured for gap in row.gaps]
     misses = sum(not gap <= 0 for gap in gaps)
-    # One near-tie in a short file is no rate: a single miss never decides by its share.
-    rate = max(0, misses - 1) / len(gaps)
     measured = {
         "gap": (largest(gaps), checks.sampling_gap_reject),
-        "miss_rate": (rate, checks.sampling_miss_rate_reject),
+        "miss_rate": by_mean(misses, len(gaps), checks.sampling_miss_rate_reject, SPARED_MISSES),
     }
     return by_threshold("sampling", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=len(gaps), misses=misses)
 

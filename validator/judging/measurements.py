@@ -67,12 +67,12 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iter
         rollout = context.rollouts[row]
         tokens = len(rollout.output_tokens)
         own, start = slice(start, start + tokens), start + tokens
-        logprobs = choices.logprobs[own]
+        logprobs, judged = choices.logprobs[own], judged_chunks(chunks, tokens)
         ended = rollout.output_tokens[-1] in context.environment.eos_ids
         yield RowMeasurements(
             row=row,
-            mismatches=tuple(error.exponent_mismatches for error in chunks),
-            mantissas=_mantissas(chunks, tokens),
+            mismatches=tuple(error.exponent_mismatches for error in judged),
+            mantissas=tuple(error.mantissa_mean for error in judged),
             gaps=tuple(choices.gaps[own].tolist()),
             logprobs=tuple(logprobs.tolist()),
             expected=tuple(choices.best_logprobs[own].tolist()),
@@ -105,12 +105,10 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
     return Gaps(*map(np.concatenate, zip(*map(astuple, found), strict=True)))
 
 
-def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:
-    """Return the mantissa error of each chunk of a completion. A single token's proof takes every value of a hidden
-    state of 128, and one that lies next to zero has no relative precision: an honest mantissa may then be anything, so
-    it is not judged."""
-    left = range(tokens, 0, -CHUNK)
-    return tuple(error.mantissa_mean if rest > 1 else 0.0 for error, rest in zip(errors, left, strict=True))
+def judged_chunks(errors: Sequence[ChunkErrors], tokens: int) -> Sequence[ChunkErrors]:
+    """Return the errors of a completion's chunks but for a last one of a single token. Its proof takes every value of a
+    hidden state of 128, and those next to zero have no relative precision: an honest one may then be anything."""
+    return errors[: -(-(tokens - 1) // CHUNK)]
 
 
 def file_figures(context: CheckContext) -> FileFigures:
@@ -129,11 +127,11 @@ def _drift(rows: Sequence[RowMeasurements]) -> Drift:
 
 
 def _problem_sums(context: CheckContext, rows: Sequence[RowMeasurements]) -> dict[str, Sum]:
-    """Return S and N of one problem's rows. A chunk of one token is not judged, and is not counted."""
+    """Return S and N of one problem's rows."""
     chunks, mantissas, errors, gaps, missed = 0, list[float](), list[float](), list[float](), list[float]()
     for row in rows:
         claimed = context.rollouts[row.row].logprobs
-        chunks += len(row.mantissas) - (len(row.gaps) % CHUNK == 1)
+        chunks += len(row.mantissas)
         mantissas += row.mantissas
         errors += [abs(a - b) for a, b in zip(claimed, row.logprobs, strict=True)]
         gaps += row.gaps

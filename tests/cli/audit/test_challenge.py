@@ -54,13 +54,12 @@ def test_a_challenge_from_its_price_to_its_end(muster: Muster, deployed: Deploye
     muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
     (tmp_path / "password").write_text(PASSWORD)
     (tmp_path / "password").chmod(0o600)
-    (tmp_path / "found.json").write_text("{}")
     store(tmp_path / "key.json", SECRET, PASSWORD, work_factor=1 << 10)
     accuser = Account.from_key(SECRET).address
     deployed.chain.fund(accuser)
     deployed.suite(deployed.governance).token.mint(accuser, 10 * TOKEN).send()
     acting = ["--keystore", tmp_path / "key.json", "--password-file", tmp_path / "password", "--yes"]
-    opening = ["challenge", "open", "--node", node.address, "--evidence", tmp_path / "found.json", *acting]
+    opening = ["challenge", "open", "--node", node.address, *acting]
 
     assert "has no accepted and final files there" in muster.refused(*opening)
     deployed.chain.later(61)

@@ -20,7 +20,7 @@ from cli.diagnose.answers import (
     pool_answers,
     seats_answers,
 )
-from cli.diagnose.look import LastSeen, look_around, look_at_process, look_at_service
+from cli.diagnose.status import LastSeen, look_around, look_at_process, look_at_service
 from cli.diagnose.views import node_view, open_rounds, pool_view, seat_view
 from protocol import VERSION
 from protocol.api.endpoints import STATUS
@@ -33,6 +33,7 @@ from tests.conftest import Deployed
 from tests.runtime.test_watch import ADDRESS, FailingService, service
 
 __all__ = ["service"]
+pytestmark = pytest.mark.usefixtures("home")
 NOW = 1_800_000_000.0
 CHAIN_NOW = 2000
 GIB = 1 << 30
@@ -325,14 +326,6 @@ def test_everybody_gets_the_same_five_answers_even_with_everything_down() -> Non
 # Looking
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home; nothing of the developer's is seen."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    return tmp_path
-
-
 def test_what_a_part_said_last_is_remembered() -> None:
     assert LastSeen("chain", "a").recall() == (0.0, None)
     LastSeen("chain", "a").keep({"wei": 10**30})
@@ -414,7 +407,7 @@ def test_a_full_disk_and_a_device_that_hangs_are_named(
     home = tmp_path / "operator"
     assert around(service, home=home) == "", "a home that is not there yet"
     home.mkdir()
-    monkeypatch.setattr("cli.diagnose.look.free_bytes", lambda path: GIB)
+    monkeypatch.setattr("cli.diagnose.status.free_bytes", lambda path: GIB)
     lock = FileLock(home / "events.sqlite.lock")
     lock.acquire()
     (home / STALLED).write_text(f"{time.time() - 9:.0f} a step of the model does not end")

@@ -19,7 +19,16 @@ from cli.pool.config import (
     world_problems,
 )
 from localnet.plan import BUDGET, pool_config, pool_terms
-from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter, WorkConfig
+from protocol.config import (
+    BF16_CHECKS,
+    ChecksConfig,
+    Curriculum,
+    DataConfig,
+    EnvironmentConfig,
+    PoolConfig,
+    ProblemFilter,
+    WorkConfig,
+)
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import EvidenceConfig
 from tests.cli import pool_files
@@ -42,6 +51,16 @@ PAID = replace(TERMS, fee=TOKEN)
 def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], budget: int, words: str) -> None:
     found = contradictions(CONFIG, replace(TERMS, **terms), budget)
     assert [one for one in found if words in one.what and one.hint]
+
+
+def test_a_bfloat16_pool_is_not_made_with_the_thresholds_of_another_model() -> None:
+    """Rounding differs from model to model, and a refused file is slashed."""
+    model = CONFIG.model.model_copy(update={"dtype": "bfloat16"})
+    for checks, refused in ((BF16_CHECKS, True), (ChecksConfig(), True), (ChecksConfig(sampling_gap_reject=2), False)):
+        config = CONFIG.model_copy(update={"model": model, "checks": checks})
+        found = [str(one) for one in contradictions(config, replace(TERMS, maxUnits=1), 10**12 * BUDGET)]
+        assert any("muster pool calibrate" in one for one in found) == refused
+    assert not any("calibrate" in str(one) for one in contradictions(CONFIG, TERMS, BUDGET)), "float32 is exact enough"
 
 
 def test_files_larger_than_contracts_buckets_or_scorers_take_are_named() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from protocol.config import ChecksConfig
 from protocol.evidence.null_model import EvidenceConfig
 from protocol.seeds import assignments
 from protocol.verdict import Code
@@ -156,7 +157,7 @@ def test_every_check_has_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("name", "make", "code"),
     [
-        ("logprobs", lambda c: shifted_logprobs(c, 1.5e-5), Code.UNSURE),
+        ("logprobs", lambda c: shifted_logprobs(c, 3e-5), Code.UNSURE),
         ("sampling", lambda c: one_gap(c, 0.006), Code.UNSURE),
         ("distribution", lambda c: spread(c, surprise=2.2), Code.UNSURE),
         ("eos", lambda c: improbable_eos(c, 0.0), Code.ACCEPT),  # the noise picked it
@@ -170,6 +171,36 @@ def test_every_check_has_a_refusal() -> None:
 )
 def test_on_the_border(name: str, make: Callable[[CheckContext], CheckContext], code: Code) -> None:
     assert BY_NAME[name](make(context())).code is code
+
+
+def of_row(base: CheckContext, number: int, **changes: object) -> CheckContext:
+    """An audit that drew one row alone, with these measurements."""
+    base = with_measurements(base, number, **changes)
+    return replace(base, measurements=base.measured[number : number + 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("logprobs", {"logprobs": 0.9 * ChecksConfig().logprob_error_reject}),
+        ("toploc", {"mismatches": 3}),
+        ("toploc", {"mantissas": 0.9 * ChecksConfig().mantissa_mean_chunk_reject}),
+        ("sampling", {"gaps": 1e-6}),
+    ],
+)
+def test_a_mean_of_one_row_refuses_nothing_that_a_chunk_or_token_may_honestly_be(
+    name: str, changes: dict[str, float]
+) -> None:
+    """A file of 1/16 audits is judged by one row now and then, and a row of ten tokens has one chunk."""
+    ((field, value),) = changes.items()
+    base, number = context(), next(row.row for row in context().measured if row.eos_probability is not None)
+    known = getattr(base.measured[number], field)
+    few = 7 if field == "gaps" else 1
+    assert len(known) < 40
+    changed = tuple(a + value if place < few else a for place, a in enumerate(known))
+    assert not BY_NAME[name](of_row(base, number, **{field: changed})).code.is_reject
+    every = tuple(a + value for a in known)
+    assert len(known) == 1 or BY_NAME[name](of_row(base, number, **{field: every})).code.is_reject
 
 
 def test_only_the_common_part_must_be_improbable() -> None:

@@ -18,23 +18,20 @@ from protocol.seeds import audit_sample
 from protocol.toploc.proofs import build, verify
 from tests.validator.world import context, with_measurements, with_row
 from validator.judging import measurements
-from validator.judging.measurements import _mantissas, evidence, file_figures, measure
+from validator.judging.measurements import evidence, file_figures, judged_chunks, measure
 
 
-@pytest.mark.parametrize(("tokens", "judged"), [(33, False), (34, True)])
-def test_values_next_to_zero_do_not_refuse_a_single_token(tokens: int, judged: bool) -> None:
-    """Hidden states of 128 values; float32 rounding moves values next to zero by half of themselves."""
+@pytest.mark.parametrize(("tokens", "judged"), [(1, 0), (33, 1), (34, 2)])
+def test_values_next_to_zero_do_not_refuse_a_single_token(tokens: int, judged: int) -> None:
+    """Hidden states of 128 values; rounding moves values next to zero by multiples of themselves, exponents too."""
     claimed = torch.randn(tokens, 128, generator=torch.Generator().manual_seed(0))
-    claimed[32:, :8] = 8e-8
+    claimed[-1, :8] = 8e-8
     own = claimed.clone()
-    own[32:, :8] *= 1.4
-    if judged:
-        own[32:] *= 1.5
+    own[-1, :8] *= 4.5
     errors = verify(own.bfloat16(), build(claimed.bfloat16()))
-    assert errors[1].mantissa_mean > 1
-    found = _mantissas(errors, tokens)
-    assert found[0] == 0
-    assert (found[1] > 1) == judged
+    assert len(errors) == -(-tokens // 32)
+    assert (errors[-1].exponent_mismatches == 8) == (tokens % 32 == 1)
+    assert judged_chunks(errors, tokens) == errors[:judged]
 
 
 def test_misses_are_explained_by_their_own_tokens() -> None:
