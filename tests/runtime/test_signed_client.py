@@ -16,7 +16,7 @@ from orchestrator.db import Database, default_url
 from protocol.accounts import Account
 from protocol.api.base import RequestBody, ResponseBody
 from protocol.api.endpoints import HEALTH, STATUS, Get, Post
-from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.errors import IntegrityError, UnreachableError
 from protocol.http.signing import AuthScope, RequestRefused
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from tests.conftest import free_port
@@ -173,10 +173,3 @@ def test_answers_that_are_no_answers(service: EchoService) -> None:
         talk.get(HEALTH)
     with pytest.raises(IntegrityError, match=rf"{service.url}/health sends an invalid answer: `ok`: Field required"):
         talk.get(HEALTH)
-
-
-def test_bad_addresses_are_configuration_errors() -> None:
-    with pytest.raises(ConfigError, match="not the URL"):
-        SignedClient("ftp://x")
-    with pytest.raises(ConfigError, match="not an address"):
-        AuthScope.of("http://x", 31337, "0x1")
