@@ -257,10 +257,6 @@ class Sums(Document):
         return cls(problems=tuple(map(tuple, list(groups.values())[:most])))
 
     @property
-    def rows(self) -> int:
-        return sum(map(len, self.problems))
-
-    @property
     def total(self) -> float:
         return math.fsum(s for problem in self.problems for s, _ in problem)
 

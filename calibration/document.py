@@ -4,10 +4,12 @@ It is canonical JSON, its signature EIP-712 over the SHA-256 of the document wit
 calibration is of weights and engines, whatever network a pool is on."""
 
 import hashlib
+import json
 import math
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import tomlkit
 from pydantic import Field
 
 from calibration.bounds import MEASUREMENTS, Design
@@ -17,8 +19,8 @@ from protocol.accounts import LocalAccount
 from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
-from protocol.errors import IntegrityError
-from protocol.files import explained, file_digests, read_bounded
+from protocol.errors import ConfigError, IntegrityError
+from protocol.files import explained, file_digests, read_bounded, write_file
 
 _DOMAIN = signing.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
@@ -112,3 +114,26 @@ def weights_hash(folder: Path) -> str:
     """Return the hex SHA-256 of the canonical JSON {file name: SHA-256} of a model folder. Raises ConfigError."""
     with explained(f"read {folder}", "name a model folder"):
         return sha256_hex(canonical_json(file_digests(folder)))
+
+
+def applicable(path: Path, measured: str) -> PoolConfig:
+    """Return the pool configuration in a file. Raises ConfigError unless its `subject` is the one that was measured."""
+    config = PoolConfig.load(path)
+    if subject(config) != measured:
+        what = f"{path} has another model, task or work than was measured"
+        raise ConfigError(what, "calibrate that pool; its thresholds are unchanged")
+    return config
+
+
+def apply(document: Calibration, path: Path) -> None:
+    """Write the thresholds into an applicable pool configuration; comments in TOML stay. Raises ConfigError."""
+    config = applicable(path, document.pool)
+    changed = config.model_copy(update={"checks": document.checks(config.checks)})
+    if path.suffix == ".toml":
+        written = tomlkit.parse(path.read_text(encoding="utf-8"))
+        checks: Any = written.setdefault("checks", tomlkit.table())
+        checks.update(document.thresholds)
+        text = tomlkit.dumps(written)
+    else:
+        text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+    write_file(path, text.encode(), "choose another path")

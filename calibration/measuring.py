@@ -1,7 +1,6 @@
 """Measuring honest files, for thresholds and null models: one process per engine makes them, another measures them,
 because vLLM keeps global state. What it measures of a file is what a validator's pass over the drawn rows finds."""
 
-import json
 import logging
 import math
 import os
@@ -11,9 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import tomlkit
 
 from calibration.bounds import FileSample, RowSample
 from calibration.document import Calibration, subject, weights_hash
@@ -26,18 +22,15 @@ from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError, IntegrityError
-from protocol.files import write_file
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, commit
 from protocol.seeds import AUDIT_EVERYTHING, Work
 from runtime.entry import alone
 from runtime.process import EngineConfig
+from validator.judging.checks import FILE_CHECKS, CheckContext, SubmissionFacts
+from validator.judging.measurements import file_figures, measure
 from worker.produce import Planned, Producer
-
-if TYPE_CHECKING:
-    from validator.judging.checks import CheckContext
-
 
 log = logging.getLogger("muster.calibrate")
 MOST_SECONDS = 12 * 3600.0
@@ -126,10 +119,8 @@ def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInf
     return engine.info, files
 
 
-def measure_file(context: "CheckContext", engine: Engine, batch: int, draws: int = 1) -> FileSample:
+def measure_file(context: CheckContext, engine: Engine, batch: int, draws: int = 1) -> FileSample:
     """Return what a validator with this engine measures of a file, and its figures in so many independent draws."""
-    from validator.judging.measurements import file_figures
-
     passes, rows = list(audits(context, engine, draws)), []
     for one in passes[0].measured:
         row = context.rollouts[one.row]
@@ -137,10 +128,8 @@ def measure_file(context: "CheckContext", engine: Engine, batch: int, draws: int
     return FileSample(batch, tuple(rows), tuple(map(file_figures, passes)))
 
 
-def audits(context: "CheckContext", engine: Engine, draws: int) -> "Iterator[CheckContext]":
+def audits(context: CheckContext, engine: Engine, draws: int) -> Iterator[CheckContext]:
     """Yield the file as checks see it after a validator's pass, for independent draws; the first by its own lane."""
-    from validator.judging.measurements import measure
-
     facts = context.facts
     for draw in range(draws):
         lane = tagged_hash("muster/calibration-draw/1", facts.lane_seed, draw) if draw else facts.lane_seed
@@ -150,10 +139,8 @@ def audits(context: "CheckContext", engine: Engine, draws: int) -> "Iterator[Che
 
 def context_of(
     work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments, audit_rate: int = AUDIT_EVERYTHING
-) -> "CheckContext":
+) -> CheckContext:
     """Open an honest file, of which an audit draws rows. Raises IntegrityError if a check on the file refuses it."""
-    from validator.judging.checks import FILE_CHECKS, CheckContext, SubmissionFacts
-
     header, rollouts = read(data, Limits.of(config.work))
     facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, work.step_seed, audit_rate)
     context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
@@ -164,7 +151,7 @@ def context_of(
     return context
 
 
-# --- From a plan to a signed document, and from a document to a pool's configuration
+# --- From a plan to a signed document
 
 
 def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
@@ -194,26 +181,3 @@ def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
     document = document.model_copy(update={"thresholds": thresholds}).signed(account)
     document.check()
     return document
-
-
-def applicable(path: Path, measured: str) -> PoolConfig:
-    """Return the pool configuration in a file. Raises ConfigError unless its `subject` is the one that was measured."""
-    config = PoolConfig.load(path)
-    if subject(config) != measured:
-        what = f"{path} has another model, task or work than was measured"
-        raise ConfigError(what, "calibrate that pool; its thresholds are unchanged")
-    return config
-
-
-def apply(document: Calibration, path: Path) -> None:
-    """Write the thresholds into an applicable pool configuration; comments in TOML stay. Raises ConfigError."""
-    config = applicable(path, document.pool)
-    changed = config.model_copy(update={"checks": document.checks(config.checks)})
-    if path.suffix == ".toml":
-        written = tomlkit.parse(path.read_text(encoding="utf-8"))
-        checks: Any = written.setdefault("checks", tomlkit.table())
-        checks.update(document.thresholds)
-        text = tomlkit.dumps(written)
-    else:
-        text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    write_file(path, text.encode(), "choose another path")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from calibration.bounds import Array, rounded_up
-from protocol.evidence.figures import BETS, FIGURES, FileFigures
+from protocol.evidence.figures import BETS, FIGURES, FileFigures, rounded
 from protocol.evidence.null_model import FALSE_ACCUSATION, Bet, PairNullModel
 from protocol.seeds import AUDIT_EVERYTHING
 
@@ -94,7 +94,7 @@ def _event_bets(strata: Sequence[_Units], wanted: float) -> tuple[Bet, ...]:
     costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
     problems = min(len(units[0]) for units in strata)
     pays = math.log1p(_IDLE_NATS * problems / wanted)
-    bets = (_bet(_short(share * pays), 1.0, 0.1, strata, wanted) for share in _EVENT_SHARES)
+    bets = (_bet(rounded(share * pays), 1.0, 0.1, strata, wanted) for share in _EVENT_SHARES)
     # Where a problem may honestly have half an event, another hardly pays.
     count = max(_count(units[1]) for units in strata)
     return tuple(bet if bet.rate * count < 0.5 else _NO_BET for bet in bets)
@@ -102,9 +102,9 @@ def _event_bets(strata: Sequence[_Units], wanted: float) -> tuple[Bet, ...]:
 
 def _spread_bet(tilt: float, spread: float, strata: Sequence[_Units], wanted: float, least_rate: float) -> Bet:
     """A bet whose `most` is in standard deviations of a problem, `spread`."""
-    tilt = _short(tilt)
+    tilt = rounded(tilt)
     least, largest = (spreads * spread for spreads in _MOST_SPREADS)
-    bet = _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
+    bet = _bet(tilt, rounded(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
     return bet.model_copy(update={"rate": max(bet.rate, least_rate)}) if bet.tilt else bet
 
 
@@ -159,7 +159,3 @@ def _spread(totals: Array, counts: Array, drawn: np.ndarray[Any, np.dtype[np.boo
 
 def _count(counts: Array) -> float:
     return float(counts[counts > 0].mean()) if counts.any() else 1.0
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

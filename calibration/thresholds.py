@@ -70,8 +70,6 @@ def summarise(
     worker: EngineInfo, verifier: EngineInfo, files: Sequence[FileSample], heldout: Sequence[FileSample]
 ) -> PairMeasurements:
     """Summarise a pair's files. Raises ConfigError if there are too few of them."""
-    if not files or not heldout:
-        raise ConfigError("no honest files were measured", "pass a larger --files")
     rows = [row for file in files for row in file.rows]
     return PairMeasurements(
         worker=worker,
@@ -157,8 +155,8 @@ def _pair(pair: PairMeasurements, design: Design, probability: float, safety: fl
         strata = [stratum.sums[name] for stratum in pair.strata]
         # Sums of whole events have tails in whole steps.
         spared = min(out[mean.extreme], MOST.get(mean.extreme, math.inf)) if mean.extreme else SPARED_MISSES
-        quantum = 1.0 if mean.quantum == 1.0 else 0.0
-        bound = bounds.mean_limit(strata, pair.ratios[name], design, probability, quantum, spared / safety)
+        events = float(mean.quantum == 1.0)
+        bound = bounds.mean_limit(strata, pair.ratios[name], design, probability, events, spared / safety)
         floor = _event_floor(strata, mean.quantum, spared, probability) if mean.quantum else 0.0
         out[name] = max(safety * bound, safety * pair.largest[name], floor, FLOORS.get(name, 0.0))
     return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}

@@ -56,7 +56,7 @@ def calibrate(
 
     Or --verify such a document, and --apply it to a pool configuration that is not on chain yet."""
     from calibration.document import Calibration
-    from calibration.measuring import apply as apply_to
+    from calibration.document import apply as apply_to
 
     if verify is None:
         if signer is not None:
@@ -75,8 +75,8 @@ def calibrate(
 
 def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
     """Measure, sign and write. All that may fail after hours of measuring (password, file) is tried first."""
-    from calibration.document import subject
-    from calibration.measuring import applicable, calibrate
+    from calibration.document import applicable, subject
+    from calibration.measuring import calibrate
     from calibration.plan import Plan, parse_pairs
     from protocol.config import PoolConfig
     from runtime.keystore import open_key

@@ -369,7 +369,7 @@ def model_document(config: PoolConfig, folder: Path | None = None) -> dict[str, 
 
 
 def missing_model(source: str) -> str:
-    """Return why there is no such model, if that is certain: an id that cannot be looked up now counts as one."""
+    """Return why there is no such model, if that is certain: what names no folder may be an id of the hub."""
     folder = Path(source).expanduser()
     if source == TINY_SOURCE:
         return ""
@@ -377,15 +377,6 @@ def missing_model(source: str) -> str:
         return "" if (folder / "config.json").is_file() else f"the folder {source} holds no model: no config.json"
     if source.startswith(("/", "./", "../", "~")):
         return f"there is no folder {source}"
-    from huggingface_hub import model_info
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
-
-    try:
-        model_info(source, timeout=5.0)
-    except (RepositoryNotFoundError, HFValidationError):
-        return f"there is no model {source}"
-    except Exception:  # no network, or the site is down: that says nothing of the model
-        pass
     return ""
 
 

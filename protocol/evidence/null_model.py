@@ -128,13 +128,13 @@ class NodeEvidence:
         start = -math.log(self.files * (self.files + 1))
         for name, own in self.wealth.items():
             paid = nats.get(name, (0.0,) * BETS)
-            own[:] = [_plus(one, start) + more for one, more in zip(own, paid, strict=True)]
+            own[:] = [_sum((one, start)) + more for one, more in zip(own, paid, strict=True)]
         self.peak = max(self.peak, self.total)
 
     def nats(self, name: str) -> float:
         """Return ln of a figure's wealth."""
         waiting = -math.log(self.files + 1)
-        return _sum([_plus(one, waiting) for one in self.wealth[name]]) - math.log(BETS)
+        return _sum([_sum((one, waiting)) for one in self.wealth[name]]) - math.log(BETS)
 
     @property
     def total(self) -> float:
@@ -155,18 +155,12 @@ class NodeEvidence:
 def files_until_accused(nats: Nats, most: int = 256) -> int | None:
     """Return after how many files like one that pays `nats` a node is accused; None if not after `most`."""
     evidence = NodeEvidence()
-    for number in range(1, most + 1):
+    while not evidence.accused and evidence.files < most:
         evidence.add(nats)
-        if evidence.accused:
-            return number
-    return None
-
-
-def _plus(a: float, b: float) -> float:
-    high, low = max(a, b), min(a, b)
-    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+    return evidence.files if evidence.accused else None
 
 
 def _sum(logs: Sequence[float]) -> float:
+    """ln of the sum of numbers whose logarithms these are, of which one is finite."""
     high = max(logs)
     return high + math.log(math.fsum(math.exp(one - high) for one in logs))

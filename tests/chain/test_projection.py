@@ -63,7 +63,7 @@ def life(chain: ScriptedChain) -> Iterable[None]:
     chain.finalize(CHEAT, 1, Code.REJECT_WEIGHTS, taken=4000, fees=10)
     yield
     chain.claim(NODE, 100)
-    chain.fee(VOTER, 5, 1)
+    chain.fee(5, 1)
     yield
     chain.publish(1)
     yield
@@ -106,7 +106,7 @@ def busy(chain: ScriptedChain, files: int, refresh: Callable[[], object]) -> Non
             if done % 5 == 0:
                 chain.finalize(key, done, Code.MALFORMED, taken=0, fees=0)
             chain.emit("Court", "MirrorAnnounced", pool=1, sequence=done, sender=key.address, uri=f"https://m/{done}")
-            chain.fee(VOTER, done, 1)
+            chain.fee(done, 1)
         refresh()
 
 

@@ -156,7 +156,12 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
     stage.muster.ok("keys", "send", *stage.key("deployer").options, *sent)
     assert stage.tokens("validator") == 2000 * TOKEN
     plan = stage.muster.ok(*order, *chosen, "--dry-run", "--json").json
-    assert sum(move["base_units"] for move in plan["plan"]) == 1100 * TOKEN
+    first, bond, *_ = plan["plan"]
+    assert sum(move["base_units"] for move in plan["plan"]) == plan["base_units"] == 1100 * TOKEN
+    assert (bond["base_units"], bond["gas"]) == (100 * TOKEN, None), "it needs the approval before it"
+    assert plan["gas"] == first["gas"] > 30_000
+    assert plan["fee_wei"] > 0
+    assert "it would cost 1100 tokens and gas" in stage.muster.ok(*order, *chosen, "--dry-run").out
     assert stage.tokens("validator") == 2000 * TOKEN
     done = stage.muster.ok(*order, *chosen, "--yes", "--json").json
     assert (len(done["seats"]), done["groups"]) == (SEATS, [1, group_number("qwen3-0.6b")])

@@ -22,14 +22,8 @@ from tools import docs_hook
 from tools.structure import ROOT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+ARGUMENTS += ["--disable-sync", "--no-first-run"]
 
 
 class QuietHandler(SimpleHTTPRequestHandler):

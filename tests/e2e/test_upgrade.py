@@ -51,17 +51,8 @@ class Installed:
         self.root, self.release = folder / "venv", release
         venv.create(self.root, symlinks=True)
         self.python = self.root / "bin" / "python"
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(self.python),
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-index",
-        ]
+        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install"]
+        pip += ["--quiet", "--no-deps", "--no-index"]
         subprocess.run([*pip, *release.glob(f"muster-{VERSION}-*.whl")], check=True, timeout=100)
         (site,) = self.root.glob("lib/python*/site-packages")
         (site / "locked.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))

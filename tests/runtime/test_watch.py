@@ -261,10 +261,22 @@ def keys(state: State, **who: object) -> set[str]:
     return {key.rpartition(":")[0] if key.startswith("slashed") else key for key in found}
 
 
-def test_an_operator_is_told_of_its_own_node(scripted: ScriptedChain) -> None:
+EVERYBODY = {"node": None, "seats_of": str(VOTER.address), "owner": True}
+
+
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [
+        ({"node": HERS}, {f"slashed:node:{HERS}:1:0", f"ejected:{HERS}:0", "disputed:0", "decided:0"}),
+        ({"node": None, "seats_of": str(VOTER.address)}, {"slashed:seat:0:1:0"}),
+        (EVERYBODY | {"pool": 2, "seats_of": None}, set()),
+    ],
+    ids=["an operator, of its own node", "a validator, of its own seats", "the owner of another pool, of nothing"],
+)
+def test_everybody_is_told_of_what_is_theirs(scripted: ScriptedChain, who: dict[str, Any], told: set[str]) -> None:
     state = state_of(scripted)
-    found = keys(state, node=HERS)
-    assert found == {f"slashed:node:{HERS}:1:0", f"ejected:{HERS}:0", "disputed:0", "decided:0"}
+    assert keys(state, **who) == told
+    assert len(keys(state, **EVERYBODY | {"seats_of": None})) == 8, "the pool's owner is told of everybody"
 
 
 def node_challenge(number: int, node: str, outcome: ChallengeOutcome, pool: int = 1) -> NodeChallenge:
@@ -301,20 +313,10 @@ def test_node_challenges_are_told_when_opened_and_when_decided_to_the_accused_an
     assert [one.key for one in fresh] == ["challenge:2"]
 
 
-def test_a_validator_is_told_of_its_own_seats(scripted: ScriptedChain) -> None:
-    assert keys(state_of(scripted), node=None, seats_of=str(VOTER.address)) == {"slashed:seat:0:1:0"}
-
-
-def test_an_owner_is_told_of_everybody_in_the_pool(scripted: ScriptedChain) -> None:
-    found = keys(state_of(scripted), node=None, owner=True)
-    assert len(found) == 8
-    assert keys(state_of(scripted), node=None, owner=True, pool=2) == set()
-
-
 def test_what_happened_before_the_first_look_is_no_news_and_nothing_is_told_twice(scripted: ScriptedChain) -> None:
     state = state_of(scripted)
     last, earlier = state.slashes.pop(), state.slashes
-    who = config(node=None, seats_of=str(VOTER.address), owner=True)
+    who = config(**EVERYBODY)
     memory, fresh = with_news(WatchMemory(), news(who, state))
     assert fresh == []
     state.slashes = [*earlier, last]

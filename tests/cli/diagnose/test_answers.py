@@ -33,6 +33,7 @@ from tests.conftest import Deployed
 from tests.runtime.test_watch import ADDRESS, FailingService, service
 
 __all__ = ["service"]
+pytestmark = pytest.mark.usefixtures("home")
 NOW = 1_800_000_000.0
 CHAIN_NOW = 2000
 GIB = 1 << 30
@@ -323,14 +324,6 @@ def test_everybody_gets_the_same_five_answers_even_with_everything_down() -> Non
 
 
 # Looking
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home; nothing of the developer's is seen."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    return tmp_path
 
 
 def test_what_a_part_said_last_is_remembered() -> None:

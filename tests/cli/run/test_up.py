@@ -11,9 +11,8 @@ import pytest
 
 from cli.profile import find_profile, load_profile, profile_path
 from cli.run.process import UpProcess
-from cli.run.steps import UpDo, next_node_step
-from cli.run.steps import next_validator_step as next_validator_step
-from cli.run.up import LocalFaucet, NodeUp, ValidatorUp, check_machine, open_up_profile
+from cli.run.steps import UpDo, next_node_step, next_validator_step
+from cli.run.up import NodeUp, ValidatorUp, check_machine, open_up_profile
 from cli.session import ask_access, check_access, open_session
 from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
@@ -112,22 +111,6 @@ def test_afterwards_every_command_knows_keys_pool_and_chain(muster: Muster, serv
     assert "has 0 tokens and needs 0.5" in muster.refused("node", "join", "--stake", "0.5", "--yes")
 
 
-def test_a_dry_run_says_what_it_would_cost(muster: Muster, service: StubService, pool: int) -> None:
-    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
-    facts = way.prepare()
-    faucet = LocalFaucet.of(way.session.suite)
-    assert faucet is not None
-    faucet.tokens(facts.operator, TOKEN)
-    order = ("node", "join", "--stake", "0.5", "--dry-run")
-    cost = muster.ok(*order, "--json").json
-    first, deposit, *_ = cost["plan"]
-    assert (cost["base_units"], deposit["base_units"], deposit["gas"]) == (TOKEN // 2, TOKEN // 2, None)
-    assert cost["gas"] == first["gas"] > 30_000
-    assert cost["fee_wei"] > 0
-    assert "it would cost 0.5 tokens and gas" in muster.ok(*order).out
-    assert way.session.suite.token.balance_of(facts.operator) == TOKEN
-
-
 def test_what_the_chain_does_not_bear_out_is_refused(
     home: Path, service: StubService, pool: int, shared_suite: Deployed
 ) -> None:
@@ -153,13 +136,10 @@ def test_what_the_chain_does_not_bear_out_is_refused(
         ask_access(service.url)
 
 
-def test_without_a_profile_or_a_url_it_says_what_to_name(muster: Muster) -> None:
-    assert "pass --pool URL" in muster.refused("node", "up", "--yes")
-
-
 def test_a_profile_of_another_role_or_pool_is_named(
     muster: Muster, home: Path, service: StubService, pool: int
 ) -> None:
+    assert "pass --pool URL" in muster.refused("node", "up", "--yes")
     muster.ok("init", "operator", "--pool", service.url)
     assert "is for" in muster.refused("node", "up", "--pool", "https://other.example", "--yes")
     assert "--force" in muster.refused("init", "operator", "--pool", service.url)
