@@ -84,6 +84,7 @@ build/real/packages: localnet/real-packages.txt
 	mv $@.part $@ && touch $@
 
 contracts: setup
+	node contracts/tools/abi.mjs
 	$(FORGE) build
 
 wheel: setup  ## build/wheel: muster's wheel and what lies beside it, which need no checkout and no compiler

@@ -25,7 +25,7 @@ from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, Mode, OuterC
 from diloco.inner import Corpus, Cursor, DataShare, text_corpus
 from diloco.messages import Contribution, Expected, ShardEntry
 from diloco.outer import OuterState, Payloads, encode_payload, settle
-from diloco.tasks import LanguageTask, language_learner, text_task
+from diloco.tasks import TextTask, text_learner, text_task
 from engines.loading import set_threads
 from protocol.accounts import Account
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
@@ -93,15 +93,15 @@ class Bench:
             name="bench", coordinator=WORKERS[0], workers=tuple(sorted(WORKERS)), seed=seed, settings=settings
         )
 
-    def _tasks(self, run: DilocoRun, steps: int, count: int) -> list[LanguageTask]:
+    def _tasks(self, run: DilocoRun, steps: int, count: int) -> list[TextTask]:
         config = self._config(steps)
-        learners = [language_learner(config, self._model, Placement()) for _ in range(count)]
+        learners = [text_learner(config, self._model, Placement()) for _ in range(count)]
         return [text_task(config, self._model, self._corpus, run, learner) for learner in learners]
 
     def _share(self, worker: str, step: int) -> DataShare:
         return DataShare(sha256_hex(str(self.seed).encode()), worker, tuple(sorted(WORKERS)), step=step)
 
-    def _synchronised(self, task: LanguageTask, steps: int) -> None:
+    def _synchronised(self, task: TextTask, steps: int) -> None:
         """Train one model on the batches of all workers together."""
         cursors = dict.fromkeys(WORKERS, Cursor())
         for step in range(steps):

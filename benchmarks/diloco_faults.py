@@ -160,10 +160,10 @@ class LetterTask:
 @contextmanager
 def local_s3(data: Path) -> Iterator[S3Settings]:
     """A bucket of its own, as a process."""
-    port, log = claim_port("s3", 0), data.with_suffix(".log")
-    command = [sys.executable, "-m", "localnet.services.s3", "--data", str(data), "--port", str(port), "--with-parent"]
+    port, log = claim_port(), data.with_suffix(".log")
+    command = [sys.executable, "-m", "localnet.services.s3", "--data", str(data), "--port", str(port)]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, preexec_fn=die_with_parent)
     try:
         wait_for("the bucket", lambda: b"READY" in log.read_bytes() or None, _PATIENCE)
         where = {"endpoint": f"http://127.0.0.1:{port}", "bucket": "muster"}

@@ -67,7 +67,7 @@ class Testbed(Demo):
 
     def __init__(self, root: Path) -> None:
         os.environ["PYTHONPATH"] = str(ROOT)  # every process finds the launcher
-        chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
+        chain, s3, http = (claim_port() for _ in range(3))
         people = (NodeSpec(HONEST, "transformers"),), (ValidatorSpec(JUDGE, SEATS),)
         plan = DemoPlan(root, 7, 5000, chain, s3, http, *people, absentee=CHEATER, patience=3, background=True)
         super().__init__(plan, pool_config(plan.seed, plan.steps))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.factory import make_engine
+from engines.hf import TransformersEngine
 from engines.loading import set_threads
 from localnet.plan import DEMO_ENVIRONMENT, training
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
@@ -100,7 +100,7 @@ class OfflineWork:
 
     def __init__(self, config: PoolConfig) -> None:
         self.config = config
-        self.engine = make_engine("transformers", max_batch=128)
+        self.engine = TransformersEngine(max_batch=128)
         self.producer = Producer(config, self.engine)
 
     def load(self, folder: Path) -> None:

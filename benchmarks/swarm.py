@@ -27,7 +27,7 @@ from typing import Any
 
 from attacks.swarm import POISONS, AdaptiveRounds, Poison, Poisoner, worked_answer
 from benchmarks.support.kept import keep, kept
-from engines.factory import make_engine
+from engines.hf import TransformersEngine
 from engines.loading import set_threads
 from environments.base import Problem
 from environments.pool import TextEnvironments
@@ -209,7 +209,7 @@ class Simulation:
         secret, home = bytes([number]) * 32, self.folder / str(number)
         inbox = EnvelopeInbox(Inspector(document, self.texts), self.mix, account.address, secret, home / "inbox")
         return Member(
-            account, document, make_engine("transformers", max_batch=128), learner,
+            account, document, TransformersEngine(max_batch=128), learner,
             rounds_of(document.digest, account.address, model, self.texts, document.text_bytes),
             inbox, Retokeniser(model, self.mix.assumed_behaviour_prob), self.exchange, secret, self.mix,
             MemberProgress(home), judge_of(self.mix, learner, model),

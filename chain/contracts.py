@@ -231,6 +231,8 @@ class Seats(Contract):
 
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
+# Blocks: chains know the hashes of 256, a call may wait for the rest, and an endpoint lags behind another.
+_ANCHOR_REACH, _LAG = 100, 8
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,7 @@ class Pools(Contract):
         return self.call("claim", *named, list(submission.lane_words), result="Claimed.amount")
 
     def unpacking(self, files: Sequence[Submission]) -> tuple[ContractCall[Receipt], ...]:
-        """Return the calls, one a lane, that give files words of their own where only their lane's hash binds them."""
+        """Return the calls, one a lane, that give those files words of their own that have none."""
         lanes = dict[int, list[Submission]]()
         for file in files:
             if file.lane_words:
@@ -323,14 +325,28 @@ class Pools(Contract):
         )
 
     def submit_lane(
-        self, pool: int, files: Sequence[SignedFile], receipts: Sequence[UploadReceipt] = ()
+        self,
+        pool: int,
+        files: Sequence[SignedFile],
+        receipts: Sequence[UploadReceipt] = (),
+        anchor: tuple[int, bytes] | None = None,
     ) -> ContractCall[Receipt]:
         """Submit one to sixteen files as one lane: as the pool's service, which has their bytes, or as anybody by the
         receipts of their uploads, one a file. By receipts they are taken although the pool has paused or closed, or the
-        step has passed, since."""
+        step has passed, since. A chain takes them only that has the block `anchor` (default: `self.anchor()`)."""
         named, signatures = zip(*(one.on_chain for one in files), strict=True)
-        call = self.call("submitLane", pool, list(named), list(signatures), [one.on_chain for one in receipts])
-        return replace(call, lasting=False)  # a file is of its step's seed, which nothing in the call names
+        acknowledged = [one.on_chain for one in receipts]
+        call = self.call("submitLane", pool, list(named), list(signatures), acknowledged, *anchor or self.anchor())
+        return replace(call, lasting=False)
+
+    def anchor(self, seed_block: int = 0) -> tuple[int, bytes]:
+        """Return number and hash of a block for a call to name: on a chain that has it, all that was read of the blocks
+        before it holds, such as seeds of steps. It is `seed_block` if that is a new one, else one that endpoints which
+        lag behind know too."""
+        head = self.client.head()
+        number = min(seed_block if seed_block > head.number - _ANCHOR_REACH else head.number - _LAG, head.number - 1)
+        block = self.client.block(number) if number > 0 else None
+        return (block.number, block.hash) if block else (head.number - 1, head.parent)
 
     def sign_join(self, node: LocalAccount, pool: int, expiry: int) -> bytes:
         """Sign that the node joins a pool, usable once until `expiry` (chain time)."""
@@ -345,8 +361,10 @@ class Pools(Contract):
         return self.signed(node, POOLS_DOMAIN, struct, pool, node.address, nonce, expiry)
 
     def finalize(self, submission: Submission) -> ContractCall[Receipt]:
-        """After the challenge window of a file that was not accepted."""
-        return self.call("finalize", submission.pool, submission.sequence, submission.file_ref)
+        """After the challenge window of a file that was not accepted. One of a lane at a time: what is in flight for
+        another one of its lane names words that the lane has no more."""
+        named = submission.pool, submission.sequence, submission.file_ref
+        return self.call("finalize", *named, list(submission.lane_words))
 
 
 # Committees and juries

@@ -33,9 +33,6 @@ def demo(
     steps: Annotated[int, Option(help="Policy steps to train.", min=1, max=10_000)] = 30,
     runs: Annotated[Path, Option(help="Folder of runs.")] = Path("runs"),
     keep: Annotated[bool, Option("--keep", help="Leave the network up afterwards, until Ctrl-C.")] = False,
-    chain_port: Annotated[int, Option(help="0: any free port.")] = 0,
-    s3_port: Annotated[int, Option(help="0: any free port.")] = 0,
-    http_port: Annotated[int, Option(help="0: any free port.")] = 0,
     diloco: Annotated[int, Option(help="DiLoCo workers that train the policy together.", min=1, max=4)] = 1,
     chaos: Annotated[float, Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
@@ -45,9 +42,9 @@ def demo(
     from localnet.demo import Demo
     from localnet.plan import make_plan, pool_config
 
-    plan = make_plan(runs.resolve(), seed, steps, chain_port, s3_port, http_port, diloco)
-    outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
-    raise typer.Exit(0 if outcome.good else 1)
+    plan = make_plan(runs.resolve(), seed, steps, diloco)
+    good = Demo(plan, pool_config(seed, steps), keep, chaos).run()
+    raise typer.Exit(0 if good else 1)
 
 
 def up(

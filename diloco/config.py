@@ -173,36 +173,19 @@ class TaskConfig(Document):
     parallel: RanksConfig = RanksConfig()
 
 
-class LanguageConfig(TaskConfig):
-    """What inner steps on text and on conversations share."""
-
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    heldout: int = Field(0, ge=0, description="Last documents or conversations, kept apart to measure the loss.")
-    updates: int = Field(100_000, ge=1, description="Inner steps that the learning-rate schedule is for.")
-    optimizer: OptimizerConfig = INTELLECT_1
-
-
-class SftTaskConfig(LanguageConfig):
-    """Inner steps on conversations (supervised fine-tuning)."""
-
-    data: Path = Field(description="File of conversations, the same for all workers.")
-    chat_template: bool = True
-    batch: int = Field(64, ge=1, description="Conversations per inner step.")
-    max_tokens: int = Field(4096, ge=2, description="Longer conversations are left out.")
-    optimizer: OptimizerConfig = OptimizerConfig(
-        method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay_share=0)
-    )
-
-
-class TextTaskConfig(LanguageConfig):
+class TextTaskConfig(TaskConfig):
     """Inner steps on documents."""
 
     files: tuple[Path, ...] = Field(
         min_length=1, description="Files of JSON lines, or folders of them, the same for all workers."
     )
     field: str = Field("text", description="Field of a JSON line that holds the text.")
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    heldout: int = Field(0, ge=0, description="Last documents, kept apart to measure the loss.")
     batch_tokens: int = Field(1 << 16, ge=2, le=1 << 32, description="Tokens per inner step.")
     sequence_tokens: int = Field(2048, ge=2, le=1 << 24, description="Longest piece of a document.")
+    updates: int = Field(100_000, ge=1, description="Inner steps that the learning-rate schedule is for.")
+    optimizer: OptimizerConfig = INTELLECT_1
 
 
 class RlTaskConfig(TaskConfig):
@@ -250,23 +233,20 @@ class PolicyCoordinatorConfig(TrainerConfig):
 class WorkerConfig(MemberConfig):
     """`muster diloco run`, with one kind of inner steps."""
 
-    sft: SftTaskConfig | None = None
     text: TextTaskConfig | None = None
     rl: RlTaskConfig | None = None
 
     @model_validator(mode="after")
     def _one_task(self) -> Self:
-        if len(self._tasks) != 1:
-            raise ValueError("name exactly one of `sft`, `text` and `rl`")
+        if (self.text is None) == (self.rl is None):
+            raise ValueError("name either `text` or `rl`")
         return self
 
     @property
     def task(self) -> TaskConfig:
-        return self._tasks[0]
-
-    @property
-    def _tasks(self) -> list[TaskConfig]:
-        return [task for task in (self.sft, self.text, self.rl) if task is not None]
+        task = self.text or self.rl
+        assert task is not None, "a configuration names one task"
+        return task
 
 
 def load_member(path: Path) -> MemberConfig:

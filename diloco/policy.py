@@ -30,7 +30,7 @@ from trainer.model.base_model import base_model
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.reports.records import file_id
-from trainer.reports.step_metrics import StepMetrics
+from trainer.reports.step_metrics import StepMetrics, rollout_figures
 from trainer.train import Check, StepRunner, Trainer, TrainerServices
 
 log = logging.getLogger("muster.trainer")
@@ -206,29 +206,22 @@ class DilocoSteps(StepRunner):
         """Return the step's metrics: rewards, tokens and the outer update's length as computed here; the means of what
         the workers plausibly report for the rest, and their lowest entropy."""
         selection = select(groups, ADVANTAGES[self._trainer.pool_config.train.algorithm.advantage])
-        rollouts = [rollout for group in groups for rollout in group]
-        count = max(1, len(rollouts))
         reported = {name: plausible(reports, name) for name in _PLAUSIBLE}
-        means = {name: fmean(reported[name] or [0.0]) for name in ("loss", "clip_low", "clip_high", "kl")}
+        averaged = ("loss", "clip_low", "clip_high", "kl")
+        means: dict[str, Any] = {name: fmean(reported[name] or [0.0]) for name in averaged}
         return StepMetrics(
             step=self._group.step,
-            reward_mean=sum(rollout.reward for rollout in rollouts) / count,
-            task_reward_mean=sum(rollout.task_reward for rollout in rollouts) / count,
             entropy=min(reported["entropy"], default=0.0),
             grad_norm=self._group.coordinator.update_norm if reports else 0.0,
-            groups_used=selection.used,
-            groups_dropped=selection.dropped,
-            rollouts=len(rollouts),
             tokens=sum(len(sample.output) for sample in selection.samples),
-            output_length_mean=sum(len(rollout.output) for rollout in rollouts) / count,
             learning_rate=max(reported["learning_rate"], default=0.0),
             mismatch=fmean(reported["mismatch"]) if reported["mismatch"] else None,
             mismatches=(),
             masked=0.0,
-            trained_tokens=sum(sample.length for sample in selection.samples),
             flops=sum(reported["flops"]),
             seconds=0.0,
             **means,
+            **rollout_figures(groups, selection),
         )
 
 

@@ -1,9 +1,9 @@
-"""Inner tasks on text, on conversations and by reinforcement learning.
+"""Inner tasks on text and by reinforcement learning.
 
 Each of a worker's ranks has the task, with its own part of the weights. Rank 0 runs the worker and has the data; the
 others follow it."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from diloco import inner
 from diloco.codec import F32, Tensors
-from diloco.config import DilocoRun, LanguageConfig, SftTaskConfig, TextTaskConfig, WorkerConfig
+from diloco.config import DilocoRun, TextTaskConfig, WorkerConfig
 from diloco.messages import MAX_NAMED
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
@@ -30,12 +30,12 @@ from trainer.learner import Learner
 from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement, whole
 from trainer.reports.step_metrics import StepMetrics
-from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, load_examples
+from trainer.sft import Example, SftLearner, SftMetrics
 
 L = TypeVar("L", SftLearner, Learner)
 
 
-def make_task(config: WorkerConfig, run: DilocoRun, placement: Placement) -> "LanguageTask | RlTask":
+def make_task(config: WorkerConfig, run: DilocoRun, placement: Placement) -> "TextTask | RlTask":
     """Return this rank's task. Raises ConfigError where it does not fit the run; IntegrityError."""
     folder, follows = model_folder(config.model), placement.ranks.rank > 0
     if (rl := config.rl) is not None:
@@ -43,16 +43,13 @@ def make_task(config: WorkerConfig, run: DilocoRun, placement: Placement) -> "La
         check_pool_run(run, pool)
         learner = Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, rl.seed)
         return RlTask(pool, learner, None if follows else Loader(pool, Bucket(config.s3).get, folder))
-    text, sft = config.text, config.sft
-    if text is not None and not follows:
-        corpus = inner.text_corpus(text)
-        inner.check_data(run, inner.data_digest(corpus, text, folder))
-        return text_task(text, folder, corpus, run, language_learner(text, folder, placement))
-    if sft is not None and not follows:
-        return sft_task(sft, folder, run, language_learner(sft, folder, placement))
-    language = text or sft
-    assert language is not None, "a configuration names one task"
-    return LanguageTask(run, language_learner(language, folder, placement))
+    assert config.text is not None, "a configuration names one task"
+    own_learner = text_learner(config.text, folder, placement)
+    if follows:
+        return TextTask(run, own_learner)
+    corpus = inner.text_corpus(config.text)
+    inner.check_data(run, inner.data_digest(corpus, config.text, folder))
+    return text_task(config.text, folder, corpus, run, own_learner)
 
 
 class RankTask(BroadcastCalls, Generic[L]):
@@ -126,29 +123,29 @@ def _trained(model: Any) -> list[tuple[str, torch.Tensor]]:
     return [(name, parameter.detach()) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
-# Text and conversations: the next documents of the stream that the worker owns
-
-# Returns the worker's next examples from a position of the stream, and where they end; none if an epoch has none.
-NextBatch = Callable[[inner.Cursor, inner.DataShare], tuple[list[Example], inner.Cursor]]
+# Text: the next documents of the stream that the worker owns
 
 
-def language_learner(config: LanguageConfig, folder: Path, placement: Placement) -> SftLearner:
+def text_learner(config: TextTaskConfig, folder: Path, placement: Placement) -> SftLearner:
     return SftLearner(Policy(folder, config.dtype, placement), config.optimizer, config.updates)
 
 
-class LanguageTask(RankTask[SftLearner]):
-    """Learns from what `next_batch` returns; `heldout` examples measure the loss. An InnerTask. The learning rate's
-    schedule goes by the run's inner steps, so a worker that joins late has the rate of the others."""
+class TextTask(RankTask[SftLearner]):
+    """Learns to predict `batch_tokens` tokens of the `stream` per inner step, packed, nothing padded; `heldout`
+    examples measure the loss. Rank 0 has these. An InnerTask. The learning rate's schedule goes by the run's inner
+    steps, so a worker that joins late has the rate of the others."""
 
     def __init__(
         self,
         run: DilocoRun,
         learner: SftLearner,
-        next_batch: NextBatch = lambda cursor, share: ([], cursor),
+        stream: inner.TextStream | None = None,
+        batch_tokens: int = 0,
         heldout: Sequence[Example] = (),
     ) -> None:
         super().__init__(learner)
-        self._inner_steps, self.next_batch, self._heldout = run.settings.inner_steps, next_batch, heldout
+        self._inner_steps, self._stream = run.settings.inner_steps, stream
+        self._batch_tokens, self._heldout = batch_tokens, heldout
         self._made: list[SftMetrics] = []
         self.cursor = inner.Cursor()
 
@@ -166,6 +163,13 @@ class LanguageTask(RankTask[SftLearner]):
     def load(self, weights: Tensors) -> None:
         super().load(weights)
         self._made.clear()
+
+    def next_batch(self, cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
+        """Return the worker's next examples from a position of the stream, and where they end; none if an epoch has
+        none."""
+        assert self._stream is not None, "rank 0 has the data"
+        pieces, after = self._stream.take(cursor, self._batch_tokens, share.owns)
+        return predicting(pieces), after
 
     def train(self, share: inner.DataShare, number: int) -> int:
         if not number and share.position > self.cursor.position:
@@ -197,11 +201,16 @@ class LanguageTask(RankTask[SftLearner]):
         self._made.clear()
 
 
+def predicting(pieces: Iterable[tuple[int, ...]]) -> list[Example]:
+    """Return examples in which every token but a piece's first is predicted."""
+    return [Example(piece, (False, *(True for _ in piece[1:]))) for piece in pieces if len(piece) >= 2]
+
+
 def text_task(
     config: TextTaskConfig, folder: Path, corpus: inner.Corpus, run: DilocoRun, learner: SftLearner
-) -> LanguageTask:
-    """Return the task of predicting the next tokens of documents: packed, nothing padded. Raises ConfigError for a
-    tokenizer without an EOS."""
+) -> TextTask:
+    """Return rank 0's task of predicting the documents of `corpus`. Raises ConfigError for a tokenizer without an
+    EOS."""
     tokenizer: Any = load_tokenizer(folder)
     count = len(corpus) - config.heldout
     if tokenizer.eos_token_id is None:
@@ -211,39 +220,9 @@ def text_task(
         tokens = tuple(tokenizer.encode(text))
         return tokens if tokens[-1:] == (tokenizer.eos_token_id,) else (*tokens, int(tokenizer.eos_token_id))
 
-    def predicting(pieces: Iterable[tuple[int, ...]]) -> list[Example]:
-        return [Example(piece, (False, *(True for _ in piece[1:]))) for piece in pieces if len(piece) >= 2]
-
     stream = inner.TextStream(corpus.text, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
-
-    def next_batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
-        pieces, after = stream.take(cursor, config.batch_tokens, share.owns)
-        return predicting(pieces), after
-
     heldout = [encode(corpus.text(number))[: config.sequence_tokens] for number in range(count, len(corpus))]
-    return LanguageTask(run, learner, next_batch, predicting(heldout))
-
-
-def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learner: SftLearner) -> LanguageTask:
-    """Return the task of supervised fine-tuning on conversations, in an order that the run's seed decides anew each
-    epoch."""
-    encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
-    examples, heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
-    seed, count = bytes.fromhex(run.seed), len(examples)
-
-    def next_batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
-        taken: list[Example] = []
-        position, passed = cursor.position, 0
-        while len(taken) < config.batch and passed < count:
-            passed += 1
-            if share.owns(position):
-                epoch, at = divmod(position, count)
-                taken.append(examples[inner.shuffled(seed, epoch, at, count)])
-                passed = 0
-            position += 1
-        return taken, inner.Cursor(position)
-
-    return LanguageTask(run, learner, next_batch, heldout)
+    return TextTask(run, learner, stream, config.batch_tokens, predicting(heldout))
 
 
 # Reinforcement learning: a policy step's updates, on the files that are assigned to the worker

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from engines.torch_process import PACE
 from protocol.errors import MusterError
@@ -86,50 +86,37 @@ class Prefilled:
         return self.project(self.states)
 
 
-class Generator(Protocol):
+class Generator(ABC):
     """Generation over one set of weights."""
 
-    @property
-    def info(self) -> EngineInfo: ...
+    info: EngineInfo
 
+    @abstractmethod
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a Hugging Face folder, while nothing is generated. Raises IntegrityError if the folder
         is not a usable model."""
 
+    @abstractmethod
     def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Yield the place of each request and its completion, as they end. Noise depends on key, position and token
         alone, not on batching. Raises MusterError on a request that the model cannot take."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Return the same in request order."""
-
-
-class Engine(Generator, Protocol):
-    """Generation and prefill over one set of weights."""
-
-    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
-        """Yield for each (prompt, output), in order, the rows that produced the output; a few are in memory at a time.
-        Raises MusterError on a sequence that the model cannot take."""
-
-
-class Generation(ABC):
-    """`generate` of an engine, by its `stream`."""
-
-    @abstractmethod
-    def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]: ...
-
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         done = dict(self.stream(requests, sampling))
         return [done[place] for place in range(len(requests))]
 
 
-class BatchingEngine(Generation):
-    """An engine whose requests join and leave one batch at any step. A completion is named by its ticket."""
+class Engine(Generator):
+    """Generation and prefill over one set of weights. Requests join and leave one batch at any step; a completion is
+    named by its ticket."""
 
     _tickets = 0
 
     @abstractmethod
-    def load(self, weights: Path) -> None: ...
+    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
+        """Yield for each (prompt, output), in order, the rows that produced the output; a few are in memory at a time.
+        Raises MusterError on a sequence that the model cannot take."""
 
     @abstractmethod
     def add(self, requests: Sequence[Request], sampling: Sampling) -> list[int]:

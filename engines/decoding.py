@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -133,12 +134,11 @@ class Batch:
             self._cache, self._mask = cache, mask
             self._hidden, self._states, self._lengths = hidden, states, lengths
         else:
-            masks = [
-                torch.ones(count, known.get_seq_length(), dtype=torch.long, device=self._device) if one is None else one
-                for one, known, count in ((self._mask, self._cache, len(self._active)), (mask, cache, len(rows)))
-            ]
-            longest = max(one.shape[1] for one in masks)
-            whole = torch.cat([F.pad(one, (longest - one.shape[1], 0)) for one in masks])
+            ones = partial(torch.ones, dtype=torch.long, device=self._device)
+            parts = ((self._mask, self._cache, len(self._active)), (mask, cache, len(rows)))
+            masks = [ones(count, kept.get_seq_length()) if seen is None else seen for seen, kept, count in parts]
+            longest = max(seen.shape[1] for seen in masks)
+            whole = torch.cat([F.pad(seen, (longest - seen.shape[1], 0)) for seen in masks])
             self._mask = None if bool(whole.all()) else whole
             _append(self._cache, cache)
             self._hidden, self._states = torch.cat([self._hidden, hidden]), torch.cat([self._states, states])
@@ -197,7 +197,7 @@ def _append(cache: Any, other: Any) -> None:
         longest = max(mine.keys.shape[-2], new.keys.shape[-2])
         for name in ("keys", "values"):
             both = [getattr(layer, name) for layer in (mine, new)]
-            padded = [F.pad(one, (0, 0, longest - one.shape[-2], 0)) for one in both]
+            padded = [F.pad(values, (0, 0, longest - values.shape[-2], 0)) for values in both]
             setattr(mine, name, torch.cat(padded))
         if mine.is_sliding:
             mine.cumulative_length = max(mine.cumulative_length, new.cumulative_length)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engines.base import BatchingEngine, Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
+from engines.base import Completion, Engine, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.decoding import Batch
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
 from engines.precision import require_full_precision
@@ -16,7 +16,7 @@ from engines.torch_process import PACE, arithmetic_of
 from protocol.errors import MusterError
 
 
-class TransformersEngine(BatchingEngine):
+class TransformersEngine(Engine):
     """One model on one device. dtype: compute type, "float32" or "bfloat16" (weights are cast to it). threads: torch's,
     for the whole process. max_batch: rows decoded or prefilled together."""
 

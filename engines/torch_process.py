@@ -138,8 +138,8 @@ def arithmetic_of(device: str, **attributes: object) -> str:
     if device.startswith("cuda"):
         major, minor = torch.cuda.get_device_capability(device)
         attributes |= {"card": f"sm{major}{minor}", "build": f"torch{torch.__version__}"}
-    found = ",".join(f"{name}={value}" for name, value in sorted(attributes.items())).lower()
-    return f"{device.partition(':')[0]}:{found}" if found else device
+    known = ",".join(f"{name}={value}" for name, value in sorted(attributes.items())).lower()
+    return f"{device.partition(':')[0]}:{known}" if known else device
 
 
 class StepPace:

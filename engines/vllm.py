@@ -10,8 +10,8 @@ from typing import Any
 from engines.base import (
     FINISH_EOS,
     FINISH_LENGTH,
-    BatchingEngine,
     Completion,
+    Engine,
     EngineInfo,
     Prefilled,
     Request,
@@ -33,7 +33,7 @@ COLLECT_STEPS = 16
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
-class VllmEngine(BatchingEngine):
+class VllmEngine(Engine):
     """One vLLM instance in this process (several processes with tensor parallelism). max_batch: requests decoded
     together. cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free of `memory_share` of its memory,
     on a CPU `cache_need`. device: `cuda:2` is the third of the GPUs that this process sees, the first of several."""
@@ -140,14 +140,15 @@ class VllmEngine(BatchingEngine):
         tickets = self.new_tickets(len(requests))
         ends: dict[str, Any] = {"stop_token_ids": list(sampling.eos_ids), "ignore_eos": True}
         with self._cleanly(tickets, alone=True):
-            for one, ticket in zip(requests, tickets, strict=True):
-                asked = NoiseRequest(ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail)
-                name = self._ask(ticket, one.prompt, asked, max_tokens=one.max_new_tokens, **ends)
-                self._making[ticket] = name, one
+            for request, ticket in zip(requests, tickets, strict=True):
+                key, temperature = request.noise_key, float(sampling.temperature)
+                asked = NoiseRequest(ticket, key, temperature, request.sampled, request.tail)
+                name = self._ask(ticket, request.prompt, asked, max_tokens=request.max_new_tokens, **ends)
+                self._making[ticket] = name, request
         return tickets
 
     def step(self) -> list[tuple[int, Completion]]:
-        """See BatchingEngine. Those that ended are returned up to COLLECT_STEPS later: collecting their proofs waits
+        """See Engine. Those that ended are returned up to COLLECT_STEPS later: collecting their proofs waits
         for the model's newest step, and the device would stand still meanwhile."""
         with self._cleanly(list(self._making)):
             self._ended |= self._outputs()
@@ -161,7 +162,10 @@ class VllmEngine(BatchingEngine):
                 for (ticket, output), request in zip(ended.items(), requests, strict=True)
             ]
             records = self._llm.collective_rpc("muster_collect", args=(asked,))[0] if asked else []
-        return [(at, _completion(output, one)) for (at, output), one in zip(ended.items(), records, strict=True)]
+        return [
+            (ticket, _completion(output, record))
+            for (ticket, output), record in zip(ended.items(), records, strict=True)
+        ]
 
     def drop(self, tickets: Collection[int]) -> None:
         known = [ticket for ticket in tickets if ticket in self._making]
@@ -251,12 +255,12 @@ def check_settings(config: Any, dtype: str) -> None:
     """Raise ConfigError where vLLM, by its environment or version, computes otherwise than a verifier: keys, values or
     weights in fewer bits, or tokens that a draft model proposed."""
     cache = str(config.cache_config.cache_dtype).removeprefix("torch.")
-    found = {
+    wrong = {
         f"keeps keys and values in {cache}": cache not in ("auto", dtype),
         "quantises weights": config.quant_config is not None,
         "speculates": config.speculative_config is not None,
     }
-    for what in (name for name, is_so in found.items() if is_so):
+    for what in (name for name, is_so in wrong.items() if is_so):
         raise ConfigError(f"vLLM {what}: its files would be refused", "take that setting out of vLLM's environment")
 
 

@@ -30,12 +30,12 @@ def _running(params: SamplingParams, _prompt: list[int] | None, output: list[int
 
 
 class CpuNoise(LogitsProcessor):
-    """Sampling by the protocol's noise: every logit but the chosen token's becomes −inf. `made`: tokens and
+    """Sampling by the protocol's noise: every logit but the chosen token's becomes −inf. `chosen`: tokens and
     log-probabilities of the newest step, by batch index."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self.running: dict[int, _Running] = {}
-        self.made = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+        self.chosen = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -57,7 +57,7 @@ class CpuNoise(LogitsProcessor):
             logits[rows] = float("-inf")
             logits[rows, chosen.tokens] = 0.0
             tokens[rows], logprobs[rows] = chosen.tokens, chosen.logprobs
-        self.made = torch.from_numpy(tokens), torch.from_numpy(logprobs)
+        self.chosen = torch.from_numpy(tokens), torch.from_numpy(logprobs)
         return logits
 
 
@@ -75,7 +75,7 @@ def capture(runner: Any, records: Records | None, prefilled: dict[int, list[torc
         rows = state.sample_hidden_states[: len(where)].to(torch.bfloat16)
         result = inner(*args, **kwargs)
         if records is not None and any(where):
-            records.post(Sampled(where, rows, *(column[: len(where)] for column in noise.made)))
+            records.post(Sampled(where, rows, *(column[: len(where)] for column in noise.chosen)))
         return result
 
     runner.sample_tokens = sample_tokens

@@ -18,7 +18,7 @@ from protocol.sampling.cuda import race, signed_words
 
 
 class DeviceNoise(LogitsProcessor):
-    """`requests`: of each slot that is in use, ours. `made`: tokens and log-probabilities of the newest step."""
+    """`requests`: of each slot that is in use, ours. `chosen`: tokens and log-probabilities of the newest step."""
 
     def __init__(self, vllm_config: Any, req_states: LogitsProcRequestState) -> None:
         self._states = req_states
@@ -27,7 +27,7 @@ class DeviceNoise(LogitsProcessor):
         self._places = UvaBackedTensor(slots, dtype=torch.int64)
         self._temperatures = UvaBackedTensor(slots, dtype=torch.float64)
         self.requests: dict[int, NoiseRequest | PrefillRequest] = {}
-        self.made: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.chosen: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
         self.requests.pop(req_idx, None)
@@ -52,7 +52,7 @@ class DeviceNoise(LogitsProcessor):
         slots = ctx.expanded_idx_mapping
         positions = ctx.pos + self._places.gpu[slots]
         # Gathered first: the tensors lie in the host's memory, and thousands of programs would read them there.
-        self.made = race(logits, self._keys.gpu[slots], positions, self._temperatures.gpu[slots], force=True)
+        self.chosen = race(logits, self._keys.gpu[slots], positions, self._temperatures.gpu[slots], force=True)
         return logits
 
 
@@ -74,11 +74,11 @@ def capture(runner: Any, records: Records | None, prefilled: dict[int, list[torc
         where = _sampling(noise, runner, batch, records) if records is not None else []
         if records is None or not any(where):
             return inner(*args, **kwargs)
-        rows, noise.made = hidden[batch.logits_indices].to(torch.bfloat16), None
+        rows, noise.chosen = hidden[batch.logits_indices].to(torch.bfloat16), None
         result = inner(*args, **kwargs)
-        if noise.made is None:
+        if noise.chosen is None:
             raise MusterError("vLLM sampled without the protocol's noise", "install the version in the lock file")
-        rows, tokens, logprobs = (tensor.to("cpu", non_blocking=True) for tensor in (rows, *noise.made))
+        rows, tokens, logprobs = (tensor.to("cpu", non_blocking=True) for tensor in (rows, *noise.chosen))
         arrived = torch.cuda.Event(blocking=True)
         arrived.record()
         records.post(Sampled(where, rows, tokens, logprobs, arrived))

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from importlib.util import find_spec
@@ -230,31 +230,6 @@ def plan_of(folder: NetworkFolder, settings: NetworkSettings) -> DemoPlan:
     )
 
 
-MARK = "MUSTER_NETWORK"  # the variable that every process of a network carries: its folder
-
-
-def leftovers(root: Path) -> Iterator[psutil.Process]:
-    """Every process of this user, other than this one, that carries the mark of the network in `root`."""
-    me = psutil.Process().pid
-    for process in psutil.process_iter():
-        try:
-            if process.pid != me and process.environ().get(MARK) == str(root):
-                yield process
-        except (psutil.Error, OSError):
-            continue  # somebody else's, or it has just ended
-
-
-def clean_up(root: Path, say: Callable[[str], None]) -> None:
-    """SIGKILL them, and say which: each survives that by design. Wait until they have ended, ten seconds at most."""
-    left_running = list(leftovers(root))
-    for process in left_running:
-        with suppress(psutil.NoSuchProcess):
-            name = process.name()
-            process.kill()
-            say(f"left over from a supervisor that was killed, ended now: {name} (pid {process.pid})")
-    psutil.wait_procs(left_running, timeout=10.0)
-
-
 _LOOK_SECONDS, _WEIGHTS_SECONDS = 0.5, 300.0
 # How long files under way are waited for: a seat that voted and does not open its vote in time pays for it.
 DRAIN_SECONDS = 60.0
@@ -444,11 +419,10 @@ def bring_up(folder: NetworkFolder, say: Say) -> None:
 
 
 def take_down(folder: NetworkFolder, say: Say) -> None:
-    """Ask the supervisor to end, wait until it has, and end whatever a killed one left. Raises MusterError if it does
-    not end."""
+    """Ask the supervisor to end, and wait until it has; the processes of a killed one died with it. Raises MusterError
+    if it does not end."""
     state = folder.living()
     if state is None:
-        clean_up(folder.root, say)
         return
     if state.phase is not NetworkPhase.STOPPING:
         with suppress(ProcessLookupError):
@@ -514,8 +488,6 @@ def main() -> int:
     folder = NetworkFolder.at(parser.parse_args().folder)
     settings = folder.known_settings()
     lock = lock_folder(folder.root, "network", "--folder")
-    clean_up(folder.root, lambda line: print(line, flush=True))
-    os.environ[MARK] = str(folder.root)
     try:
         BackgroundNetwork(folder, settings).serve()
     finally:

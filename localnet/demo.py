@@ -19,7 +19,7 @@ from localnet.base_model import base_model_process, wait_for_folder
 from localnet.diloco import DilocoKiller, diloco_summary, make_run
 from localnet.network import LOCAL, Network, ProgressPrinter, Stop
 from localnet.onboarding import KeyRing, Onboarding, names
-from localnet.outcome import Outcome, write_results
+from localnet.outcome import write_results
 from localnet.plan import EPOCH_BLOCKS, POOL, DemoPlan
 from orchestrator.dashboard.results import DilocoSummary
 from protocol.config import PoolConfig
@@ -240,21 +240,21 @@ class Demo:
         self.onboarding = Onboarding(self.plan, self.ring)
         self.diloco_killer = DilocoKiller(self.plan, self.network.supervisor.kill, self.say)
 
-    def run(self) -> Outcome:
-        """The whole story; leaves the network up afterwards only with `keep`."""
+    def run(self) -> bool:
+        """The whole story; returns whether it was good. Leaves the network up afterwards only with `keep`."""
         try:
             self.bring_up()
             monitor = self.follow()
             self.settle(monitor)
             state = monitor.state
             client = self.onboarding.client("deployer")
-            outcome = write_results(self.plan, self.ring, self.progress, client, state, self._diloco_summary(state))
+            good = write_results(self.plan, self.ring, self.progress, client, state, self._diloco_summary(state))
             if self.keep:
                 self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
                 while not self.stop():
                     self.network.supervisor.check()
                     time.sleep(0.5)
-            return outcome
+            return good
         finally:
             self.say("stopping everything")
             self.network.supervisor.stop()

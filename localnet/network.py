@@ -90,7 +90,7 @@ class Processes:
     def start_storage(self, settings: S3Settings) -> None:
         port = settings.endpoint.rpartition(":")[2]
         argv = ["-m", "localnet.services.s3", "--data", str(self.folder.home("s3")), "--port", port]
-        self.start("s3", [*argv, "--bucket", settings.bucket, "--with-parent"])
+        self.start("s3", [*argv, "--bucket", settings.bucket])
 
     def wait_ready(self, name: str, seconds: float = _READY_SECONDS) -> None:
         """Wait until a service has said that it answers."""
@@ -137,7 +137,7 @@ class Network(Processes):
         """Chain and object storage, which are up some seconds later: see `wait_services`."""
         plan = self.plan
         argv = ["-m", "localnet.services.chain", "--data", str(plan.home("chain")), "--port", str(plan.chain_port)]
-        self.start("chain", [*argv, "--chain-id", str(plan.chain_id), "--with-parent"])
+        self.start("chain", [*argv, "--chain-id", str(plan.chain_id)])
         self.start_storage(self.s3_settings())
 
     def wait_services(self) -> None:
@@ -217,7 +217,7 @@ class Network(Processes):
 
     def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
         name = f"validator-{spec.name}"
-        shown = f"127.0.0.1:{claim_port(name, None)}"
+        shown = f"127.0.0.1:{claim_port()}"
         values = self._client_settings(pool, name) | {
             "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
             "engine": {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": spec.batch},

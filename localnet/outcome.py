@@ -1,7 +1,6 @@
 """What a run shows: safeguards that acted, whether honest validators agree, and whether the run was good."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -167,15 +166,6 @@ def kept_verdicts(home: Path) -> dict[str, Verdict]:
     return out
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """`good`: the ledger equals the chain, cheaters were slashed, ejected and untrained, nobody honest was finally
-    rejected, honest validators agree, and the chain shows what every safeguard did."""
-
-    summary: RunSummary
-    good: bool
-
-
 def write_results(
     plan: DemoPlan,
     ring: KeyRing,
@@ -183,8 +173,10 @@ def write_results(
     client: ChainClient,
     state: State,
     diloco: DilocoSummary | None = None,
-) -> Outcome:
-    """Everything from the orchestrator's record, which it has compared with the chain."""
+) -> bool:
+    """Everything from the orchestrator's record, which it has compared with the chain. Returns whether the run was
+    good: the ledger equals the chain, cheaters were slashed, ejected and untrained, nobody honest was finally rejected,
+    honest validators agree, and the chain shows what every safeguard did."""
     summarise = partial(
         build_summary,
         seed=plan.seed,
@@ -200,7 +192,7 @@ def write_results(
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
         progress.say(line)
     progress.say(f"report: {plan.root / 'report.html'} · numbers: {plan.root / 'summary.json'}")
-    return Outcome(summary, not wrong)
+    return not wrong
 
 
 def tracebacks(logs: Path) -> Iterator[str]:

@@ -142,12 +142,9 @@ def new_run_folder(runs: Path, seed: int) -> Path:
     return root
 
 
-def make_plan(
-    runs: Path, seed: int, steps: int, chain_port: int = 0, s3_port: int = 0, http_port: int = 0, diloco: int = 1
-) -> DemoPlan:
-    """Plan a fresh run in a folder of `runs`; port 0 means any free one. See `cast` for who takes part."""
-    ports = claim_port("chain", chain_port), claim_port("s3", s3_port), claim_port("http", http_port)
-    root = new_run_folder(runs, seed)
+def make_plan(runs: Path, seed: int, steps: int, diloco: int = 1) -> DemoPlan:
+    """Plan a fresh run in a folder of `runs`, on free ports. See `cast` for who takes part."""
+    root, ports = new_run_folder(runs, seed), (claim_port(), claim_port(), claim_port())
     # A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all.
     return DemoPlan(root, seed, steps, *ports, *cast(CHEAT, CANARY), censored="bob", worker_batch=128, diloco=diloco)
 

@@ -20,11 +20,11 @@ was chosen for listens, seconds later, or again after a restart."""
 _claimed: set[int] = set()
 
 
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind(("127.0.0.1", port))
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 return False
@@ -32,18 +32,13 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
-def claim_port(name: str, wanted: int | None) -> int:
-    """`wanted` if it is free (ConfigError otherwise); any free port, another each time and in
-    every process, when `wanted` is None or 0."""
-    if wanted:
-        if not is_free(wanted):
-            raise ConfigError(f"port {wanted} for {name} is in use", f"stop what uses it or pass --{name}-port")
-        return wanted
+def claim_port() -> int:
+    """Return a free port, another each time and in every process. Raises ConfigError where there is none."""
     for port in random.SystemRandom().sample(_RANGE, len(_RANGE)):
         if port not in _claimed and _register(port) and is_free(port):
             _claimed.add(port)
             return port
-    raise ConfigError(f"no port is free in {_RANGE.start}-{_RANGE.stop} for {name}", f"pass --{name}-port")
+    raise ConfigError(f"no port is free in {_RANGE.start}-{_RANGE.stop}", "stop what uses them")
 
 
 def _register(port: int) -> bool:

@@ -39,7 +39,7 @@ from protocol.config import (
     TrainConfig,
     WorkConfig,
 )
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import MusterError
 from protocol.files import write_atomic, write_folder
 from runtime.entry import run_main
 
@@ -107,22 +107,13 @@ def model_folder(home: Path, packages: Path) -> Path:
     return folder
 
 
-def _measured_for(path: Path, wanted: PoolConfig) -> bool:
-    """Whether the configuration at `path` has thresholds for what they depend on in `wanted`."""
-    try:
-        stored = PoolConfig.load(path)
-    except ConfigError:
-        return False  # there is none, or one that this version cannot read
-    return (stored.model, stored.environments, stored.work) == (wanted.model, wanted.environments, wanted.work)
-
-
 def calibrated(home: Path, model: Path) -> ChecksConfig:
     """Thresholds for this model, task and shape of work in bf16, measured once on this machine with `muster
     pool calibrate`."""
-    done, draft, figures = home / "pool.json", home / "pool-draft.json", home / "calibration.json"
     wanted = real_config(SOURCE, 0, 1, BF16_CHECKS)
-    if not _measured_for(done, wanted):
-        figures.unlink(missing_ok=True)  # of another configuration, or of a run that was stopped before it applied them
+    done, draft, figures = (home / f"{name}-{wanted.digest.hex()[:12]}.json" for name in ("pool", "draft", "figures"))
+    if not done.exists():
+        figures.unlink(missing_ok=True)  # of a run that was stopped before it applied them
         write_atomic(draft, wanted.canonical())
         key = KeyRing(home / "keys")["calibrator"].reference()
         engines = ["transformers", "vllm"] if vllm_installed() else ["transformers"]
@@ -152,7 +143,7 @@ def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig
     if not (root / "summary.json").exists():
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
-        plan = real_plan(root, seed, steps, (claim_port("chain", 0), claim_port("s3", 0), claim_port("http", 0)))
+        plan = real_plan(root, seed, steps, (claim_port(), claim_port(), claim_port()))
         Demo(plan, real_config(SOURCE, seed, steps, checks), base=base).run()
     return read_results(root)[0]
 

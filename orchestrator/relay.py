@@ -38,6 +38,7 @@ _GAS_ROOM = 50_000  # a lane's gas may grow until it is mined
 
 
 PricedCall = tuple[Call, int]
+Anchor = tuple[int, bytes]
 """A call, and the gas to send it with."""
 
 
@@ -143,12 +144,16 @@ class Relay:
         self._apart = {node: until for node, until in self._apart.items() if now < until}
         lanes = self._planned(waiting, state, now)
         due = [row for lane in lanes for row in lane]
+        if not due:
+            return
+        # before seeds are compared: no chain on which they change takes the lane
+        anchor = self._suite.pools.anchor(pool.steps[-1].seed_block if pool.steps else 0)
         # Only these: hostile nodes may hand in files of as many steps as there are, which follow a gap.
         good = self._without_stale(due, pool)
         if len(good) < len(due):
             lanes = self._planned(good, state, now)
         takes_lanes = pool.status == "open"
-        calls = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
+        calls = [call for lane in lanes for call in self._calls(lane, anchor, takes_lanes)]
         ready = [call for call in calls if call is not None]
         sent = list[Receipt]()
         try:
@@ -228,11 +233,15 @@ class Relay:
                 same = (SubmissionRow.node == row.node) & (SubmissionRow.counter == row.counter)
                 session.execute(delete(SubmissionRow).where(same, SubmissionRow.received == row.received))
 
-    def _lane(self, lane: list[SubmissionRow]) -> Iterator[PricedCall | None]:
+    def _calls(self, lane: list[SubmissionRow], anchor: Anchor, takes_lanes: bool) -> Iterator[PricedCall | None]:
+        return self._lane(lane, anchor) if takes_lanes else (self._promised(row, anchor) for row in lane)
+
+    def _lane(self, lane: list[SubmissionRow], anchor: Anchor) -> Iterator[PricedCall | None]:
         """Yield the call, and its gas, for those files of a lane that the contract takes now. Those that it names are
         noted with its reason, and those of the same node after it wait; what a receipt promises is sent with it."""
         while lane:
-            call = self._suite.pools.submit_lane(self._view.pool_id, [signed_file(row) for row in lane])
+            files = [signed_file(row) for row in lane]
+            call = self._suite.pools.submit_lane(self._view.pool_id, files, anchor=anchor)
             try:
                 gas = priced(self._suite.pools.client, call)
             except ContractError as error:
@@ -242,19 +251,19 @@ class Relay:
                 bad = lane[refused.index]
                 lane = [row for row in lane if row.node != bad.node or row.counter < bad.counter]
                 if refused.reason.name in _PROMISED:
-                    yield self._promised(bad)
+                    yield self._promised(bad, anchor)
                 else:
                     self._note(bad, refused.reason)
             else:
                 yield call, gas
                 return
 
-    def _promised(self, row: SubmissionRow) -> PricedCall | None:
+    def _promised(self, row: SubmissionRow, anchor: Anchor) -> PricedCall | None:
         """Return the call, and its gas, that submits a file by its receipt, None if the contract does not take that."""
         signed = signed_file(row)
         file = signed.file
         receipt = self._uploads.stored_receipt(row.node, file.sha256, file.size)
-        call = self._suite.pools.submit_lane(self._view.pool_id, [signed], [receipt])
+        call = self._suite.pools.submit_lane(self._view.pool_id, [signed], [receipt], anchor)
         try:
             return call, priced(self._suite.pools.client, call)
         except ContractError as error:

@@ -5,7 +5,7 @@ It follows from the files that were accepted for good (runtime/curriculum.py), i
 docs/reference/protocol.md has the format.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -50,16 +50,6 @@ class SolveRate:
 
 Tries = Mapping[tuple[int, int], SolveRate]
 """Of one or several files: (index of the pool's environment, number of the problem) → the rate."""
-
-
-def tries_to_json(tries: Tries) -> list[list[int]]:
-    """Encode tries for JSON: [environment, number, tried, solved] of each problem."""
-    return [[*problem, rate.tried, rate.solved] for problem, rate in tries.items()]
-
-
-def tries_from_json(rows: Iterable[Sequence[int]]) -> Tries:
-    """Decode what `tries_to_json` encoded. Raises ValueError or TypeError for anything else."""
-    return {(index, number): SolveRate(tried, solved) for index, number, tried, solved in rows}
 
 
 def add_tries(files: Iterable[Tries]) -> Tries:

@@ -96,7 +96,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
+def write_folder(target: Path, fill: Callable[[Path], object]) -> Path:
     """Let `fill` write files into a fresh folder, sync them, and put the folder at `target`, replacing any other.
 
     A crash leaves the old folder, the new one, or none. Leftovers (`.<name>.<random>`, with `.old`) hinder nobody.

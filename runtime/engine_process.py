@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import count, groupby
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
-from engines.base import BatchingEngine, Completion, EngineInfo, Generation, Request, Sampling
+from engines.base import Completion, Engine, EngineInfo, Generator, Request, Sampling
 from engines.torch_process import PACE, device_lost, show_gpus
 from protocol.errors import ConfigError, MusterError, first_line
 from protocol.files import die_with_parent
@@ -74,7 +74,7 @@ class _Failed:
 class _Loop:
     """The engine's side: it computes as long as there is something to compute, and takes requests between two steps."""
 
-    def __init__(self, engine: BatchingEngine, connection: Connection) -> None:
+    def __init__(self, engine: Engine, connection: Connection) -> None:
         self._engine, self._connection = engine, connection
         self._names: dict[int, int] = {}  # of the engine's tickets
         self._steps, self._since = 0, 0.0
@@ -143,7 +143,7 @@ def _serve(connection: Connection, parent: int, config: EngineConfig, home: Path
     StallGuard(home).start()
     connection.send(engine.info)
     try:
-        _Loop(cast(BatchingEngine, engine), connection).run()
+        _Loop(engine, connection).run()
     except (EOFError, OSError):
         os._exit(Exit.DONE)
 
@@ -231,14 +231,12 @@ class _Child:
     def _handle(self, answer: object) -> None:
         match answer:
             case _Done(completions, steps, seconds):
-                made = sum(len(completion.tokens) for _, completion in completions)
-                self.tokens, self.steps, self.ended = (
-                    self.tokens + made,
-                    self.steps + steps,
-                    self.ended + len(completions),
-                )
+                tokens = sum(len(completion.tokens) for _, completion in completions)
+                self.tokens += tokens
+                self.steps += steps
+                self.ended += len(completions)
                 kept = 0.5 ** (seconds / _HALF_SECONDS)
-                self._recent = self._recent[0] * kept + made, self._recent[1] * kept + seconds
+                self._recent = self._recent[0] * kept + tokens, self._recent[1] * kept + seconds
                 for name, completion in completions:
                     with self._lock:
                         inbox, place = self.waiting.pop(name, (None, 0))
@@ -254,14 +252,12 @@ class _Child:
 
     def _give_up(self, names: Collection[int], error: MusterError) -> None:
         with self._lock:
-            inboxes = {
-                id(inbox): inbox for inbox, _ in (self.waiting.pop(name) for name in names if name in self.waiting)
-            }
-        for inbox in inboxes.values():
+            waiting = [self.waiting.pop(name) for name in names if name in self.waiting]
+        for inbox in {id(inbox): inbox for inbox, _ in waiting}.values():
             inbox.put(error)
 
 
-class EngineProcesses(Generation):
+class EngineProcesses(Generator):
     """The engines of a configuration, `data_parallel` of them, as one. Calls raise EngineLost once a process ended.
     `home`: where a process says that its model does not compute. Thread-safe."""
 
@@ -269,15 +265,15 @@ class EngineProcesses(Generation):
         self.slots = config.batch * config.data_parallel
         self._children: list[_Child] = []
         try:
-            self._children += [_Child(one, home) for one in config.each()]
-            found: set[EngineInfo] = {child.answer() for child in self._children}
-            if len(found) > 1:
-                kinds = ", ".join(sorted(one.device for one in found))
-                raise ConfigError(f"the engines compute on {kinds}", "one node's engines are all of one kind")
+            self._children += [_Child(own, home) for own in config.each()]
+            kinds: set[EngineInfo] = {child.answer() for child in self._children}
+            if len(kinds) > 1:
+                devices = ", ".join(sorted(kind.device for kind in kinds))
+                raise ConfigError(f"the engines compute on {devices}", "one node's engines are all of one kind")
         except BaseException:
             self.close()
             raise
-        self.info = found.pop()
+        self.info = kinds.pop()
 
     @property
     def waiting(self) -> int:
@@ -306,23 +302,23 @@ class EngineProcesses(Generation):
         not a usable model."""
         for child in self._children:
             child.load(weights)
-        errors = []
+        failure: MusterError | None = None
         for child in self._children:
             try:
                 child.answer()
             except MusterError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+                failure = failure or error
+        if failure:
+            raise failure
 
     def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         inbox = queue.SimpleQueue[Any]()
         try:
             # Equal prompts stay together: an engine computes them once.
             for _, places in groupby(range(len(requests)), lambda place: requests[place].prompt):
-                some = list(places)
-                child = min(self._children, key=lambda one: len(one.waiting))
-                child.add(inbox, some, [requests[place] for place in some], sampling)
+                own = list(places)
+                child = min(self._children, key=lambda child: len(child.waiting))
+                child.add(inbox, own, [requests[place] for place in own], sampling)
             for _ in requests:
                 with WAITS.on("completions of the engine"):
                     answer = inbox.get()

@@ -14,11 +14,10 @@ from typing import Literal, NoReturn, Protocol, TypeVar
 from pydantic import Field
 
 from engines.base import Engine
-from engines.factory import make_engine
-from engines.torch_process import PACE, StepPace, torch_environment
+from engines.torch_process import PACE, StepPace, torch_environment, vllm_installed
 from protocol.accounts import LocalAccount
 from protocol.encoding import Document, load_document
-from protocol.errors import MusterError, first_line
+from protocol.errors import ConfigError, MusterError, first_line
 from protocol.files import explained
 from protocol.waits import WAITS
 from runtime.entry import Exit, end_with_threads, essential, start_logging
@@ -69,9 +68,18 @@ class EngineConfig(Document):
         return [self.model_copy(update={"device": f"{kind}:{start}"}) for start in starts]
 
     def make(self) -> Engine:
-        """Return one engine, without weights. Raises MusterError if it is not installed."""
-        shared = self.tensor_parallel, self.memory_share
-        return make_engine(self.name, self.dtype, self.device, self.threads, self.batch, *shared)
+        """Return one engine, without weights; torch is imported here. `auto` is vLLM where it is installed, which takes
+        OMP_NUM_THREADS from the environment instead of `threads`. Raises ConfigError for a model that another engine
+        would have to divide over GPUs, MusterError where vLLM is missing."""
+        if self.name == "vllm" or (self.name == "auto" and vllm_installed()):
+            from engines.vllm import VllmEngine
+
+            return VllmEngine(self.dtype, self.device, self.batch, self.tensor_parallel, memory_share=self.memory_share)
+        if self.tensor_parallel > 1:
+            raise ConfigError(f"tensor_parallel {self.tensor_parallel} with engine {self.name}", 'set name = "vllm"')
+        from engines.hf import TransformersEngine
+
+        return TransformersEngine(self.dtype, self.device, self.threads, self.batch)
 
 
 class DaemonConfig(Document):

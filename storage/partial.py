@@ -53,13 +53,6 @@ class PartFile:
         file, offset = self._location
         return os.pread(file.fileno(), most, offset + start)
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes in order, a megabyte at a time."""
-        start = 0
-        while data := self.read(start, _COPY_BYTES):
-            yield data
-            start += len(data)
-
     def keep(self, path: Path) -> None:
         """Move a hidden file to `path`, on the same disk."""
         self.seal()
@@ -72,7 +65,7 @@ class PartFile:
         if self._location == (file, start):
             return
         done = 0
-        for data in self.pieces():
+        while data := self.read(done, _COPY_BYTES):
             write(file, start + done, data)
             done += len(data)
         if done < self._size:

@@ -67,8 +67,7 @@ class SwarmMemberConfig(DaemonConfig):
     """Configuration of `muster swarm run`.
 
     - `document`: file of the swarm's document.
-    - `exchange`, `s3` or `gate`: where envelopes are exchanged: a folder, a bucket, or a gate for members without a
-      key of the bucket.
+    - `s3` or `gate`: where envelopes are exchanged: a bucket, or a gate for members without a key of the bucket.
     - `members`: addresses whose envelopes are read; empty reads everybody's.
     - `rounds`: after how many rounds the process ends (0: never).
     - `round_seconds`: minimum duration of a round, for a machine that also has other work."""
@@ -76,7 +75,6 @@ class SwarmMemberConfig(DaemonConfig):
     document: Path
     model: ModelConfig
     key: KeyConfig
-    exchange: Path | None = None
     s3: S3Settings | None = None
     gate: GateAccess | None = None
     members: tuple[Address, ...] = ()
@@ -94,8 +92,8 @@ class SwarmMemberConfig(DaemonConfig):
 
     @model_validator(mode="after")
     def _one_exchange(self) -> "SwarmMemberConfig":
-        if sum(value is not None for value in (self.exchange, self.s3, self.gate)) != 1:
-            raise ValueError("name one of `exchange`, a folder, `s3`, a bucket, and `gate`, a service before a bucket")
+        if (self.s3 is None) == (self.gate is None):
+            raise ValueError("name either `s3`, a bucket, or `gate`, a service before a bucket")
         return self
 
     @model_validator(mode="after")

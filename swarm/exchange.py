@@ -1,20 +1,14 @@
-"""Where members leave and find envelopes: a folder, a bucket, or a bucket behind a gate.
+"""Where members leave and find envelopes: a bucket, or a bucket behind a gate.
 
 Keys are content addresses, so whoever serves the bytes can withhold envelopes and do nothing else."""
 
-import errno
 import hashlib
 import heapq
-import logging
-import os
-import random
 import re
 import secrets
-import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, takewhile
-from pathlib import Path
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from protocol.accounts import LocalAccount
@@ -22,7 +16,6 @@ from protocol.api.endpoints import OBJECTS, Get
 from protocol.api.swarm import CURSOR, ENVELOPES, SHARE, EnvelopeUpload
 from protocol.api.work import UploadExists
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.files import write_atomic
 from protocol.http.reach import Reach
 from protocol.http.signing import AuthScope
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
@@ -32,11 +25,9 @@ from storage.transfers import TicketRefusedError, download, http_client, upload
 from swarm.config import GateAccess
 from swarm.envelope import DOMAIN, sealed_by
 
-log = logging.getLogger("muster.swarm")
 PREFIX = "envelopes/"
 MOST_LISTED = 1 << 20  # names that are read of a listing
 _PATH = re.compile(rf"({PREFIX})(?:(0x[0-9a-f]{{40}})/)?([0-9a-f]{{64}}\.json)")
-_ADDRESS = re.compile("0x[0-9a-f]{40}")
 _LIMITS = ClientLimits(timeout=5.0, attempts=3, patience=8.0, exchange=20.0)
 _TRANSFER_SECONDS = 30.0
 _FINAL = (409, 413)
@@ -140,53 +131,6 @@ class BucketExchange:
         return data
 
 
-class FolderExchange:
-    """A folder that several members share. A missing folder counts as unreachable."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def publish(self, data: bytes) -> str:
-        entry = own_entry(data)
-        path = self._open() / entry.path
-        if not path.exists():
-            write_atomic(path, data)
-        return entry.key
-
-    def listed(self) -> Iterator[ListingEntry]:
-        """List peer by peer in random order, so that a flood cannot keep a peer out of every cut-off listing."""
-        inside = self._open() / PREFIX
-        try:
-            with os.scandir(inside) as entries:
-                names = [entry.name for entry in islice(entries, MOST_LISTED)]
-        except FileNotFoundError:
-            return  # nobody has shared yet
-        except OSError as error:
-            raise UnreachableError(f"{self._folder} cannot be listed: {error.strerror}", "mend its rights") from None
-        random.SystemRandom().shuffle(names)
-        for name in names:
-            yield from _envelopes(iter([PREFIX + name]))
-            if _ADDRESS.fullmatch(name):
-                yield from _envelopes(f"{PREFIX}{name}/{inner}" for inner in _names(inside / name))
-
-    def get(self, entry: ListingEntry, limit: int) -> bytes:
-        path = self._open() / entry.path
-        try:
-            data = _read_file(path, limit + 1)
-        except FileNotFoundError:
-            raise MissingObjectError(f"no object {entry.path} in {self._folder}") from None
-        except OSError as error:
-            what = f"{entry.path} cannot be read: {error.strerror}"
-            raise IntegrityError(what, "remove it from the folder") from None
-        check_content(entry.key, data)
-        return data
-
-    def _open(self) -> Path:
-        if not self._folder.is_dir():
-            raise UnreachableError(f"there is no folder {self._folder}", "make it, or mount it again")
-        return self._folder
-
-
 class GateExchange:
     """For members without a key of the bucket. Without an `account` it only reads. Raises ConfigError for a bad URL."""
 
@@ -241,25 +185,3 @@ class GateExchange:
 
 def _envelopes(paths: Iterator[str]) -> Iterator[ListingEntry]:
     return (entry for path in paths if (entry := ListingEntry.from_path(path)) is not None)
-
-
-def _names(folder: Path) -> Iterator[str]:
-    """Yield the names in a folder that another member made, unless it is a link or cannot be read."""
-    try:
-        if not folder.is_symlink():
-            with os.scandir(folder) as entries:
-                yield from (entry.name for entry in entries)
-    except OSError as error:
-        log.info("%s cannot be listed: %s", folder, error.strerror)
-
-
-def _read_file(path: Path, most: int) -> bytes:
-    """Read the first `most` bytes of a file that another member made, without waiting for a pipe. Raise OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(most)
-    finally:
-        os.close(descriptor)

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -41,7 +40,6 @@ PEER_SHARE = 0.25  # most of the time for inspection that one peer's envelopes g
 RECENT_ROUNDS = 16  # own rounds over which peers are compared, and after which a silent peer counts as departed
 _KNOWN = "known.txt"
 _KEY = re.compile(KEY_PATTERN)
-Allow = Callable[[Envelope], float]  # returns the seconds that an opened envelope may take, or raises to refuse it
 
 
 @dataclass(frozen=True)
@@ -54,30 +52,17 @@ class Inspected:
     where: str = ""
 
 
-class NotRead(MalformedEnvelope):
-    """A well-formed `envelope` whose groups need not be inspected."""
-
-    def __init__(self, envelope: Envelope, why: str) -> None:
-        super().__init__(why)
-        self.envelope = envelope
-
-
 class Inspector:
-    """Opens envelopes of one swarm; those of `members`, or with none named those of everybody."""
+    """Recomputes the groups of one swarm's envelopes; those of `members`, or with none named those of everybody."""
 
     def __init__(
         self, swarm: SwarmDocument, environments: TextEnvironments, members: Collection[str] = frozenset()
     ) -> None:
-        self.swarm, self._environments, self._members = swarm, environments, frozenset(members)
+        self.swarm, self._environments, self.members = swarm, environments, frozenset(members)
 
-    def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
-        """Open an envelope and recompute its problems and rewards. Raise MalformedEnvelope for what blames nobody:
-        bytes that are no envelope, or, as NotRead, an envelope of a stranger. Raise ScoringUnavailable if this machine
-        cannot score now, or not within the allowed time."""
-        envelope = open_envelope(data, self.swarm)
-        if self._members and envelope.member not in self._members:
-            raise NotRead(envelope, f"{envelope.member} is no member of this swarm")
-        seconds = allow(envelope)
+    def inspect(self, envelope: Envelope, seconds: float = math.inf) -> Inspected:
+        """Recompute the problems and rewards of an opened envelope. Raise ScoringUnavailable if this machine cannot
+        score now, or not within `seconds`."""
         deadline = time.monotonic() + seconds
         inspected: list[InspectedGroup] = []
 
@@ -152,7 +137,6 @@ class EnvelopeInbox:
         self._postponed: dict[str, int] = {}  # path → own round of the first attempt
         self._first: dict[str, tuple[int, int]] = {}  # peer → its round and the own round when it was first taken
         self._spent: dict[str, float] = {}  # peer → seconds of this round that inspecting its envelopes took
-        self._inspecting: tuple[str, float] | None = None  # whose envelope, and since when
 
     # Restart
 
@@ -177,8 +161,8 @@ class EnvelopeInbox:
             if time.monotonic() >= deadline:
                 return
             try:
-                data = (self._folder / key).read_bytes()
-                self._hold(key, self._inspector.inspect(data, lambda _: deadline - time.monotonic()))
+                envelope = open_envelope((self._folder / key).read_bytes(), self._inspector.swarm)
+                self._hold(key, self._inspector.inspect(envelope, deadline - time.monotonic()))
             except (OSError, MalformedEnvelope) as error:
                 log.warning("envelope %s is lost: %s", key, error)
                 del self.state.stored[key]
@@ -246,13 +230,11 @@ class EnvelopeInbox:
         key, path = entry.key, entry.path
         try:
             data = exchange.get(entry, self._inspector.swarm.envelope_bytes)
-            result = self._inspector.inspect(data, partial(self._allow, entry, number))
-        except NotRead as refused:
-            self._know(key)
-            self._postponed.pop(path, None)
-            self._is_fresh(refused.envelope, key)
-            log.info("envelope %s is refused: %s", path, refused)
-            return 0
+            envelope = open_envelope(data, self._inspector.swarm)
+            peer = envelope.member
+            if entry.peer not in ("", peer.lower()):  # which would have had its turn
+                raise MalformedEnvelope(f"it is {peer}'s, and lies below {entry.peer}")
+            result = self._inspect(envelope, number) if self._is_fresh(envelope, key) else None
         except (MalformedEnvelope, IntegrityError, MissingObjectError) as error:
             # Only this path: anybody who may write can put a wrong copy of what is right elsewhere.
             self._know(path)
@@ -266,60 +248,56 @@ class EnvelopeInbox:
             self._postponed.setdefault(path, number)
             log.warning("envelope %s cannot be inspected now: %s", path, printable(str(error)))
             return 0
-        finally:
-            if self._inspecting is not None:
-                peer, since = self._inspecting
-                self._spent[peer] = self._spent.get(peer, 0.0) + time.monotonic() - since
-                self._inspecting = None
         self._postponed.pop(path, None)
         self._know(key)
-        envelope = result.envelope
-        if not self._is_fresh(envelope, key):
+        if result is None:
             return 0
-        rounds = self.state.seen.setdefault(envelope.member, {})
+        rounds = self.state.seen.setdefault(peer, {})
         rounds[envelope.round] = key
         newest = max(rounds)
         for old in [round_number for round_number in rounds if round_number <= newest - REMEMBERED_ROUNDS]:
             del rounds[old]
-        self._first.setdefault(envelope.member, (envelope.round, number))
+        self._first.setdefault(peer, (envelope.round, number))
         if result.breach is not None:
-            self._blame(envelope.member, result.breach, result.where)
+            self._blame(peer, result.breach, result.where)
             return 0
         write_atomic(self._folder / key, data)
-        self.state.stored[key] = self.state.last_true[envelope.member] = number
-        self._count(envelope.member, true=len(result.groups))
+        self.state.stored[key] = self.state.last_true[peer] = number
+        self._count(peer, true=len(result.groups))
         self._hold(key, result)
         return 1
 
-    def _allow(self, entry: ListingEntry, number: int, envelope: Envelope) -> float:
-        """Return the seconds that scoring an opened envelope may take. Raise MalformedEnvelope if it lies below another
-        address, whose turn it would have had; NotRead if there is nothing to score: a second envelope of a known round
-        is a breach, whatever it contains; Postponed if the peer advanced too fast, which lets it pick its problems, or
-        had its part of the round's time."""
+    def _inspect(self, envelope: Envelope, number: int) -> Inspected:
+        """Score an envelope. Raise Postponed if the peer advanced too fast, which lets it pick its problems, or had its
+        part of the round's time; ScoringUnavailable."""
         peer = envelope.member
-        if entry.peer not in ("", peer.lower()):
-            raise MalformedEnvelope(f"it is {peer}'s, and lies below {entry.peer}")
-        if peer == self._own or envelope.round in self.state.seen.get(peer, ()):
-            raise NotRead(envelope, f"round {envelope.round} of {peer} is known")
         first, since = self._first.get(peer, (envelope.round, number))
         if envelope.round > first + self._mix.rounds_ahead * (number - since + 1):
             raise Postponed(f"round {envelope.round} of {peer} comes too early: it was first at {first}")
         left = PEER_SHARE * self._mix.inspection_seconds - self._spent.get(peer, 0.0)
         if left <= 0:
             raise Postponed(f"{peer} had its part of this round's time")
-        self._inspecting = peer, time.monotonic()
-        return left
+        began = time.monotonic()
+        try:
+            return self._inspector.inspect(envelope, left)
+        finally:
+            self._spent[peer] = self._spent.get(peer, 0.0) + time.monotonic() - began
 
     def _is_fresh(self, envelope: Envelope, key: str) -> bool:
-        """Whether the envelope is a peer's, the first of its round, and not too old. Blames a peer for a second one."""
-        if envelope.member == self._own:
+        """Whether the envelope is of a peer that is read, the first of its round, and not too old. Blames a peer for a
+        second one, whatever it contains."""
+        peer, members = envelope.member, self._inspector.members
+        if peer == self._own:
             self.own_found.append((envelope.round, key))
             return False
-        rounds = self.state.seen.get(envelope.member, {})
+        if members and peer not in members:
+            log.info("envelope %s is not read: %s is no member of this swarm", key, peer)
+            return False
+        rounds = self.state.seen.get(peer, {})
         before = rounds.get(envelope.round)
         if before is not None:
             if before != key:
-                self._blame(envelope.member, Breach.TWO_ENVELOPES, f"round {envelope.round}")
+                self._blame(peer, Breach.TWO_ENVELOPES, f"round {envelope.round}")
             return False
         return envelope.round > max(rounds, default=0) - REMEMBERED_ROUNDS
 

@@ -19,7 +19,7 @@ from protocol.files import write_atomic
 from storage.s3 import Bucket
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from swarm.envelope import Envelope, SharedGroup, SwarmDocument, seal
-from swarm.exchange import BucketExchange, Exchange, FolderExchange, GateExchange, RefusedForGood, envelope_key
+from swarm.exchange import BucketExchange, Exchange, GateExchange, RefusedForGood, envelope_key
 from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
 from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.plausibility import PlausibilityJudge
@@ -261,15 +261,15 @@ class Member:
 # From a configuration to a member
 
 
-def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None, seed: int = 0) -> Member:
-    """Return the member at its last checkpoint. `seed` initialises a tiny model; without an `exchange` the configured
-    one is opened. Raise MusterError for what a user can mend."""
+def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None) -> Member:
+    """Return the member at its last checkpoint. Without an `exchange` the configured one is opened. Raise MusterError
+    for what a user can mend."""
     document, texts = load_swarm(config)
     account = config.key.open()
     exchange = exchange or _open_exchange(config, account)
     pool = document.pool_config(config.model, config.max_new_tokens, config.max_prompt_tokens)
     pool = pool.model_copy(update={"work": pool.work.model_copy(update={"temperature": config.temperature})})
-    folder = base_model(config.model, document.environments[0], seed)
+    folder = base_model(config.model, document.environments[0], 0)
     model = MemberModel(pool, folder)
     learner = Learner(folder, config.train, config.temperature, config.model.dtype)
     secret = _secret(config.home / "secret")
@@ -309,10 +309,8 @@ def judge_of(mix: MixConfig, learner: Learner, model: MemberModel) -> Plausibili
 def _open_exchange(config: SwarmMemberConfig, account: LocalAccount) -> Exchange:
     if config.gate is not None:
         return GateExchange(config.gate, account)
-    if config.s3 is not None:
-        return BucketExchange(Bucket(config.s3))
-    assert config.exchange is not None, "the configuration names one exchange"
-    return FolderExchange(config.exchange)
+    assert config.s3 is not None, "the configuration names one exchange"
+    return BucketExchange(Bucket(config.s3))
 
 
 def _secret(path: Path) -> bytes:

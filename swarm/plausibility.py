@@ -123,12 +123,10 @@ class PlausibilityJudge:
         """ln p of every output token under the learner's policy."""
         import torch
 
-        from trainer.data.batch import micro_batch, plan_rows
+        from trainer.data.batch import micro_batch
 
         policy, learner = self._learner.policy, self._learner
-        capacity = learner.placement.memory.row_tokens
-        lengths = [rollout.length for rollout in group]
-        (rows,) = plan_rows(lengths, capacity, 1, policy.work.of_sequence, policy.packs)
+        (rows,) = policy.plan([rollout.length for rollout in group])
         logprobs: dict[int, list[float]] = {}
         with torch.no_grad():
             for indices in rows:

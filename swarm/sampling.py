@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from swarm.envelope import SharedGroup
 
@@ -42,13 +42,15 @@ class PeerRecord:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """A shared group that was found true. `rewards` are the receiver's own."""
+class InspectedGroup:
+    """A shared group that was found true, with its problem and its texts. `rewards` are the receiver's own."""
 
     peer: str
     round: int
     slot: int
     rewards: tuple[float, ...]
+    problem_seed: int
+    group: SharedGroup
 
     @property
     def name(self) -> str:
@@ -60,18 +62,7 @@ class Offer:
         return math.fsum(self.rewards) / len(self.rewards)
 
 
-@dataclass(frozen=True)
-class InspectedGroup(Offer):
-    """A shared group that is true, with its problem and its texts."""
-
-    problem_seed: int
-    group: SharedGroup
-
-
-OfferT = TypeVar("OfferT", bound=Offer)
-
-
-def drawable(offers: Iterable[OfferT], records: Mapping[str, PeerRecord], most: int) -> list[OfferT]:
+def drawable(offers: Iterable[InspectedGroup], records: Mapping[str, PeerRecord], most: int) -> list[InspectedGroup]:
     """Return the offers that may be drawn, newest first. Their rewards differ (SAPO's filter). Their peers never made a
     false statement: rewards are deterministic, so one breach is a lie or a broken machine. Of each peer the newest
     `most` are taken, so that sharing more does not help."""
@@ -85,7 +76,7 @@ def drawable(offers: Iterable[OfferT], records: Mapping[str, PeerRecord], most: 
     return kept
 
 
-def weights(offers: Sequence[Offer], records: Mapping[str, PeerRecord], even: bool) -> dict[str, float]:
+def weights(offers: Sequence[InspectedGroup], records: Mapping[str, PeerRecord], even: bool) -> dict[str, float]:
     """Return the weight of each offer by its name: offers of often doubted peers are rarer, but never impossible. With
     `even`, each peer is equally likely, however many of the offers are its own. A poisoner answers as it likes, so all
     of its groups have an advantage; few of an honest peer's do."""
@@ -96,11 +87,13 @@ def weights(offers: Sequence[Offer], records: Mapping[str, PeerRecord], even: bo
     }
 
 
-def draw(offers: Iterable[OfferT], count: int, seed: bytes, weight: Mapping[str, float]) -> list[OfferT]:
+def draw(
+    offers: Iterable[InspectedGroup], count: int, seed: bytes, weight: Mapping[str, float]
+) -> list[InspectedGroup]:
     """Draw at most `count` offers without replacement, with chances in proportion to their weights (Efraimidis and
     Spirakis, 2006). The order of `offers` does not matter."""
 
-    def rank(offer: OfferT) -> float:
+    def rank(offer: InspectedGroup) -> float:
         """An exponential variable: the smallest of several is each offer's in proportion to its weight."""
         digest = hashlib.sha256(seed + offer.name.encode()).digest()
         uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
@@ -141,9 +134,9 @@ class PeerCap:
     """Hands out the `places` of a round for shared groups. With `even`, each of `peers` gets at most its equal part, at
     least one, and nothing while it was trained on more often than the median peer. Own groups fill the rest."""
 
-    def __init__(self, room: int, peers: int, recent: Mapping[str, RecentUse], even: bool = True) -> None:
-        self.left, self._even, self._recent = room, even, recent
-        self._part, self._usual = max(1, room // max(1, peers)), usual_use(recent)
+    def __init__(self, places: int, peers: int, recent: Mapping[str, RecentUse], even: bool = True) -> None:
+        self.left, self._even, self._recent = places, even, recent
+        self._part, self._usual = max(1, places // max(1, peers)), usual_use(recent)
         self._taken: Counter[str] = Counter()
 
     def allows(self, peer: str) -> bool:

@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def free_port() -> int:
-    return claim_port("a test", 0)
+    return claim_port()
 
 
 @dataclass

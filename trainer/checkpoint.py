@@ -2,6 +2,7 @@
 writes its own shards in the background, and any number of ranks can read them from the same folder."""
 
 import json
+import logging
 import secrets
 import shutil
 import warnings
@@ -22,6 +23,7 @@ from protocol.errors import ConfigError, IntegrityError, MusterError, first_line
 from protocol.files import file_digests, file_sha256, put_folder, write_atomic
 from trainer.distributed import Ranks
 
+log = logging.getLogger("muster.trainer")
 VERSION = 2
 STATE = "state.json"
 _SHARES = "files-of-rank-"
@@ -143,6 +145,16 @@ def checkpoint_path(home: Path, step: int) -> Path:
 def checkpoints(home: Path) -> list[Path]:
     """Return the complete checkpoints, oldest first."""
     return sorted(path.parent for path in home.glob(f"step-{'[0-9]' * 6}/{STATE}"))
+
+
+def resume(home: Path, restore: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
+    """Let `restore` load the newest intact checkpoint and return what it does; None if none is. Log damaged ones."""
+    for path in reversed(checkpoints(home)):
+        try:
+            return restore(path)
+        except IntegrityError as error:
+            log.warning("%s", error)
+    return None
 
 
 def _values(model: Any, optimizers: list[torch.optim.Optimizer]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from protocol.encoding import canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.files import drop_old, explained, file_sha256, remove_leftovers
 from protocol.models import load_tokenizer
-from trainer.checkpoint import LearnerState, PendingCheckpoint, checkpoint_path, checkpoints, read_checkpoint
+from trainer.checkpoint import LearnerState, PendingCheckpoint, checkpoint_path, checkpoints, read_checkpoint, resume
 from trainer.config import SftConfig
 from trainer.data.batch import MicroBatch, pack_row
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
@@ -299,18 +299,14 @@ class SftRun:
 
     def _resume(self) -> None:
         """Continue from the newest intact checkpoint. Raises ConfigError if it is of another fine-tuning."""
-        for path in reversed(checkpoints(self._checkpoints)):
-            try:
-                extra = self._learner.load_checkpoint(path)
-            except IntegrityError as error:
-                log.warning("%s", error)
-                continue
-            if extra["identity"] != self._identity:
-                what = f"{self._config.home} holds checkpoints of another fine-tuning"
-                raise ConfigError(what, "name another `home`, or empty it")
-            self._records = extra["records"]
-            log.info("resumed at update %d of %d", self._learner.updates, self._total)
+        extra = resume(self._checkpoints, self._learner.load_checkpoint)
+        if extra is None:
             return
+        if extra["identity"] != self._identity:
+            what = f"{self._config.home} holds checkpoints of another fine-tuning"
+            raise ConfigError(what, "name another `home`, or empty it")
+        self._records = extra["records"]
+        log.info("resumed at update %d of %d", self._learner.updates, self._total)
 
 
 def load_examples(

@@ -24,14 +24,14 @@ from safetensors import SafetensorError
 from chain.indexer.records import Submission
 from protocol.accounts import LocalAccount
 from protocol.api.work import HeartbeatRequest
-from protocol.errors import IntegrityError, MusterError, first_line
+from protocol.errors import MusterError, first_line
 from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
 from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from storage.s3 import Bucket
 from storage.weights.manifest import StepWorkers
-from trainer.checkpoint import checkpoint_path, checkpoints
+from trainer.checkpoint import checkpoint_path, checkpoints, resume
 from trainer.config import GuardConfig, TrainerConfig
 from trainer.data.curriculum import MaskWriter
 from trainer.data.files import FileCollector, Loader, StepFiles
@@ -45,8 +45,8 @@ from trainer.pool.null_models import NullModelLearner
 from trainer.pool.publish import StepPublisher
 from trainer.reports.evaluate import Candidate, EvaluationProcess, Evaluations
 from trainer.reports.metrics import MetricsSinks, make_sinks
-from trainer.reports.records import Records, Reports, file_id, file_record, step_record
-from trainer.reports.step_metrics import StepMetrics, batch_metrics, peak_flops
+from trainer.reports.records import Records, Reports, file_id, file_record
+from trainer.reports.step_metrics import StepMetrics, peak_flops, step_record
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
@@ -239,8 +239,9 @@ class TrainingProgress:
         self.document: dict[str, Any] = {}
         self.files: list[dict[str, Any]] = []
         remove_leftovers(folder)
-        paths = checkpoints(folder)
-        if paths and not any(map(self._resume, reversed(paths))):
+        if (extra := resume(folder, group.load_checkpoint)) is not None:
+            self._restore(extra)
+        elif checkpoints(folder):
             group.renew()  # a damaged checkpoint may have left some of its weights
 
     @property
@@ -300,19 +301,13 @@ class TrainingProgress:
         else:
             self._group.renew()
 
-    def _resume(self, path: Path) -> bool:
-        try:
-            extra = self._group.load_checkpoint(path)
-        except IntegrityError as error:
-            log.warning("%s", error)
-            return False
+    def _restore(self, extra: Mapping[str, Any]) -> None:
         self.consumed = set(extra["consumed"])
         self.manifests = [bytes.fromhex(digest) for digest in extra["manifests"]]
         self.document, self.files = extra["document"], extra["files"]
         if self.document:
             self._records.write(self.document, self.files)
         log.info("resumed at policy step %d with %d consumed files", self.step, len(self.consumed))
-        return True
 
 
 class Trainer:
@@ -340,10 +335,8 @@ class Trainer:
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records, seconds)
         self._recorded = self.records.last
         self.reports.catch_up()
-        self.mask_writer = MaskWriter(
-            pool, config.pool, services.client.refresh, services.bucket.get, self.home, config.confirmations,
-            config.missing_seconds,
-        )  # fmt: skip
+        waits = config.confirmations, config.missing_seconds
+        self.mask_writer = MaskWriter(pool, config.pool, services.client.refresh, services.bucket.get, *waits)
         loader = Loader(pool, services.bucket.get, base, self.mask_writer.on_read)
         self.canaries = CanaryPlan(services.account, config.pool, services.decoy)
         self.files = FileCollector(config, pool.train, services.client, self.records, loader, self.canaries.node)
@@ -502,12 +495,8 @@ class Trainer:
         if metrics is None:
             return
         self.progress.consumed |= {file_id(sub) for sub in files}
-        record = (
-            step_record(metrics, files, waited)
-            | batch_metrics(metrics, groups, [sub.step for sub in files], peak_flops(self.group.learner.placement))
-            | self.idle.record()
-            | self.steps.step_fields()
-        )
+        record = step_record(metrics, files, groups, waited, peak_flops(self.group.learner.placement))
+        record |= self.idle.record() | self.steps.step_fields()
         entries = [file_record(metrics.step, sub) | self.steps.file_fields(file_id(sub)) for sub in files]
         if not self.checkpoint(record, entries):
             return

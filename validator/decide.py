@@ -123,10 +123,12 @@ def submission_facts(
 
 
 def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
-    """Return refused files whose challenge window is over: their slash, fine or refund waits for somebody."""
-    refused = sorted(state.pools[pool].refused) if pool in state.pools else []
+    """Return refused files whose challenge window is over, one of a lane: their slash, fine or refund waits for
+    somebody."""
+    refused = sorted(state.pools[pool].refused, reverse=True) if pool in state.pools else []
     files = [state.submissions[pool, sequence] for sequence in refused]
-    return [file for file in files if not file.disputed and file.final_time <= now]
+    due = {file.lane: file for file in files if not file.disputed and file.final_time <= now}
+    return sorted(due.values(), key=lambda file: file.sequence)
 
 
 def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from pydantic import TypeAdapter
 
-from engines.base import Completion, Generation, Generator, Request, Sampling
+from engines.base import Completion, Generator, Request, Sampling
 from protocol.api.work import UNSIGNED, SubmissionRequest, UploadReceipt
 from protocol.encoding import HEX_RECORD, Bytes32
 from protocol.errors import IntegrityError, first_line
@@ -70,7 +70,7 @@ _ENTRY = TypeAdapter(JournalEntry)
 _SYNC_SECONDS = 1.0
 
 
-class FinishedRows(Generation):
+class FinishedRows(Generator):
     """An engine for one file: what it completed for the file before is in `lines`, and what it completes is appended.
     Lines that were not written whole, or by a version that wrote others, are ignored."""
 

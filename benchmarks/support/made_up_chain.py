@@ -174,8 +174,6 @@ def _work(
     for sequence in range(max(0, parent.settled - DISPUTABLE), max(0, settled - DISPUTABLE)):
         if _code(sequence) is Code.MALFORMED:
             yield _log("Pools", "FileFinalized", plain=(1 << 32 | sequence, int(Code.MALFORMED), 0))
-    if settled > parent.settled:
-        yield _log("Pools", "FeePaid", 1, address(5001), plain=(300, 0))
 
 
 def _code(sequence: int) -> Code:

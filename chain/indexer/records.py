@@ -202,7 +202,7 @@ class Submission:
     nothing can change it any more (a paid file nobody disputed is final by the clock alone: see `is_final`).
     `committees`: how many were drawn for it until it was settled; each earns a fee.
     `cumulative`: the node's earned units up to this file if it can be named in a claim, else 0.
-    `lane_words`: its lane's words as one round left them that settled all of it (`FileSlot`); a claim gives them.
+    `lane_words`: its lane's words (`FileSlot`), where one round settled all of it and the file has none of its own.
     """
 
     pool: int

@@ -228,12 +228,18 @@ class Pools(Reducer):
 
     def FilesSettled(self, a: Args) -> None:
         pool, first, words = a["file"] >> 32, a["file"] & 0xFFFFFFFF, a["words"]
-        lane_words = tuple(word if Code(settled_code(word)).is_paid else 0 for word in words) if all(words) else ()
+        lane_words = tuple(words) if all(words) else ()
         for place, word in enumerate(words):
             if word:
                 sub = self.state.submissions[pool, first + place]
-                sub.lane_words = lane_words if lane_words and lane_words[place] else ()
+                sub.lane_words = lane_words
                 self.settle(sub, settled_code(word), word >> 208 & 0xFFFFFFFF)
+
+    def FilesUnpacked(self, a: Args) -> None:
+        pool, first = a["file"] >> 32, a["file"] & 0xFFFFFFFF
+        for sequence in self.state.lanes[pool, first >> 4].sequences:
+            if a["places"] >> (sequence & 15) & 1:
+                self.state.submissions[pool, sequence].lane_words = ()
 
     def settle(self, sub: records.Submission, code: int, final_time: int) -> None:
         event = self.event
@@ -273,10 +279,19 @@ class Pools(Reducer):
             # It was to be paid until this block; a slash bars what vests from now on.
             sub.decided_block, sub.decided_time = self.event.block, self.event.timestamp
 
+    def leave_lane(self, sub: records.Submission) -> None:
+        """A file that has no word of its own is final: its lane has zero for it."""
+        words = sub.lane_words
+        left = *words[: sub.place], 0, *words[sub.place + 1 :]
+        for sequence in self.state.lane_of(sub).sequences if words else ():
+            file = self.state.submissions[sub.pool, sequence]
+            file.lane_words = left if file.lane_words and file is not sub else ()
+
     def FileFinalized(self, a: Args) -> None:
         state, sub = self.state, self.file(a)
         pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
         sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
+        self.leave_lane(sub)
         pool.refused.discard(sub.sequence)
         amount, fees = state.pending_slashes.pop(sub.node, (0, 0))
         pool.from_stakes += fees
@@ -314,13 +329,6 @@ class Pools(Reducer):
         self.state.pools[a["pool"]].juries_paid += a["amount"]
         key = "juries", a["to"], a["pool"]
         self.state.paid[key] = self.state.paid.get(key, 0) + a["amount"]
-
-    def FeePaid(self, a: Args) -> None:
-        pool = self.state.pools[a["pool"]]
-        pool.fees_paid += a["paid"]
-        pool.fees_burnt += a["burnt"]
-        if a["paid"]:
-            self.pay("fee", a["to"], a["pool"], a["paid"])
 
 
 class Court(Reducer):
@@ -387,7 +395,12 @@ class Court(Reducer):
     def MemberClosed(self, a: Args) -> None:
         closed = self.state.lanes[a["pool"], a["lane"]].rounds[a["round"]]
         closed.closed.add(closed.seats.index(a["seat"]))
-        self.state.seats[a["seat"]].earned += a["paid"]
+        seat, pool = self.state.seats[a["seat"]], self.state.pools[a["pool"]]
+        seat.earned += a["paid"]
+        pool.fees_paid += a["paid"]
+        pool.fees_burnt += a["burnt"]
+        if a["paid"]:
+            self.pay("fee", seat.owner, a["pool"], a["paid"])
         if a["penalty"]:
             self.MemberAbsent(a)
 

@@ -264,7 +264,7 @@ def train(
     """Train the pool's model on accepted rollouts and publish every policy step.
 
     Exit codes: 3 a rank died, 4 stopped before the last step, 5 training became unstable. With --bench, report tokens
-    per second, utilisation, peak memory and what fits instead; that needs no chain and no key. --plan needs no GPU
+    per second, utilisation and peak memory instead; that needs no chain and no key. --plan needs no GPU
     and of the model only config.json."""
     from cli.run.process import profile_config
     from trainer.main import run, run_bench, run_plan, run_sft

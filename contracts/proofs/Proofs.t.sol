@@ -4,14 +4,12 @@ pragma solidity 0.8.37;
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
-import {PoolSlot} from "../src/libraries/PoolSlot.sol";
 import {SplitLib} from "../src/libraries/SplitLib.sol";
 
 /// @notice Proved for all inputs by halmos (`check_*`): accrual, claim, slashing split, vesting, packing.
 contract HalmosProofs {
     using AccountSlot for uint256;
     using FileSlot for uint256;
-    using PoolSlot for uint256;
 
     /// Accrual: a submission moves its units and its counter, and nothing else.
     function check_submitted(uint256 w, uint256 units) external pure {
@@ -89,21 +87,6 @@ contract HalmosProofs {
         assert(f.digest() == digest && f.amount() == amount && f.finalAt() == time);
         assert(f.code() == code && f.phase() == phase && (f & FileSlot.CUMULATIVE != 0) == flag);
         assert(f.withPhase(4).phase() == 4 && f.withPhase(4).code() == code);
-    }
-
-    /// The budget's word: reserving and refunding leave the terms alone.
-    function check_poolFree(uint256 p, uint64 free, uint256 cost) external pure {
-        p = p.withFree(free);
-        if (cost > free) return;
-        uint256 less = p - cost;
-        assert(less.free() == free - cost && less >> 64 == p >> 64);
-    }
-
-    function check_poolLanes(uint256 p, uint256 lanes) external pure {
-        if (lanes > PoolSlot.MAX_LANES) return;
-        uint256 q = p.withLanes(lanes);
-        assert(q.lanes() == lanes);
-        assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 152 == p >> 152);
     }
 
     /// Sixteen places and sixteen codes say the same.

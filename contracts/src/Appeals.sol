@@ -10,7 +10,7 @@ import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
-import {FileData, Suite} from "./libraries/Types.sol";
+import {FileData, NotYet, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Appeals
@@ -42,8 +42,6 @@ contract Appeals is SuiteContract {
 
     error NotCanaries();
     error NoDispute();
-    /// @notice The file may be a canary until `time`.
-    error NotYet(uint256 time);
     error AlreadyResolved();
 
     /// By FileId.

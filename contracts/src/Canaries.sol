@@ -12,7 +12,7 @@ import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
+import {AlreadyConcluded, FileData, PoolTerms, Suite, WindowOver} from "./libraries/Types.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
@@ -71,7 +71,6 @@ contract Canaries is SuiteContract {
     event SeatSlashed(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
 
     error NotThisFile();
-    error WindowOver(uint256 time);
     error NotPoolOwner();
     error NotPlanted();
     error NoConsent();
@@ -79,7 +78,6 @@ contract Canaries is SuiteContract {
     error NotInSample();
     error BadReason();
     error NotOpened();
-    error AlreadyConcluded();
 
     /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.
     uint256 public constant DEPTH = 4;

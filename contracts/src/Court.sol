@@ -11,7 +11,7 @@ import {LaneSlot} from "./libraries/LaneSlot.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
 import {Tally} from "./libraries/Tally.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
+import {FileRef, NotPools, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
@@ -86,7 +86,6 @@ contract Court is SuiteContract {
         uint256 indexed pool, uint256 indexed lane, uint256 indexed seat, uint256 round, uint256 penalty
     );
 
-    error NotPools();
     /// @notice A lane of the largest files would earn more than the bonds of a committee's majority.
     error PayAboveBonds(uint256 pay, uint256 bonds);
     error NotAppeals();
@@ -96,8 +95,6 @@ contract Court is SuiteContract {
     error BadReceipt();
     /// @notice The key before the present one is still valid.
     error TooSoon(uint256 time);
-    /// @notice Before this block only a drawn member's commit draws.
-    error DrawNotOpen(uint256 firstBlock);
     error DrawOver(uint256 lastBlock);
     error NotSettleable(uint256 time);
     error AlreadySettled();
@@ -229,7 +226,7 @@ contract Court is SuiteContract {
         if (word.settled()) revert AlreadySettled();
         if (word.seed() != 0) revert Voting.AlreadyDrawn();
         uint256 last = word.time() + _terms[pool].drawBlocks / 2;
-        if (word != 0 && block.number <= last) revert DrawNotOpen(last + 1);
+        if (word != 0 && block.number <= last) revert Voting.DrawNotOpen(last + 1);
         _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
     }
 
@@ -464,7 +461,7 @@ contract Court is SuiteContract {
             if (word.revealed() & (1 << i) == 0) penalty = 0;
             if (penalty != 0) penalty = Seats(seats).collect(seat, penalty, msg.sender);
             emit MemberClosed(pool, lane, seat, round, paid, burnt, penalty);
-            if (paid + burnt != 0) Pools(pools).payFees(pool, Seats(seats).ownerOf(seat), paid, burnt);
+            if (paid + burnt != 0) Pools(pools).payFees(Seats(seats).ownerOf(seat), paid, burnt);
         }
     }
 

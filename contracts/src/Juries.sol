@@ -7,7 +7,7 @@ import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Tally} from "./libraries/Tally.sol";
-import {Bounds, PoolTerms, Suite} from "./libraries/Types.sol";
+import {AlreadyConcluded, Bounds, NotYet, PoolTerms, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
@@ -101,12 +101,9 @@ contract Juries is SuiteContract {
     /// @notice The jury was not drawn in time, and is not drawn any more.
     error Lapsed();
     error BadCode();
-    error AlreadyConcluded();
     error NotConcluded();
     /// @notice The jury is not done.
     error Undecided();
-    /// @notice The first jury's verdict can be appealed until `time`.
-    error NotYet(uint256 time);
     error NoAppeal();
     error AppealOver(uint256 time);
     error AlreadyAppealed();
@@ -325,9 +322,14 @@ contract Juries is SuiteContract {
 
     // ---- Draw
 
-    /// @notice Draws the jury. Anyone may call once the seed block is mined; the first commit also draws.
+    /// @notice Draws the jury. Its first commit does so once the seed block is mined; anyone may call an epoch after that,
+    /// while it can still be drawn: jurors who keep away cannot let a case lapse. Before, somebody who opens many cases
+    /// at once would start all of their clocks, and jurors be fined for what nobody has the time to judge.
     function draw(uint256 trial) external {
-        if (_trials[trial].time != 0) revert Voting.AlreadyDrawn();
+        Trial storage trial_ = _trials[trial];
+        if (trial_.time != 0) revert Voting.AlreadyDrawn();
+        uint256 last = trial_.seedBlock + epochBlocks;
+        if (trial_.size != 0 && block.number <= last) revert Voting.DrawNotOpen(last + 1);
         _draw(trial);
     }
 

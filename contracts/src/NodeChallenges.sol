@@ -10,7 +10,7 @@ import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
-import {PoolTerms, Suite} from "./libraries/Types.sol";
+import {AlreadyConcluded, BadCount, PoolTerms, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title NodeChallenges
@@ -77,7 +77,6 @@ contract NodeChallenges is SuiteContract {
         uint256 reward
     );
 
-    error BadCount();
     error NotAscending(uint256 sequence);
     error NotThisFile(uint256 sequence);
     /// @notice The file is not accepted, or not for good yet.
@@ -90,7 +89,6 @@ contract NodeChallenges is SuiteContract {
     /// @notice The node was acquitted, and cannot be challenged before `time`.
     error Acquitted(uint256 time);
     error NoSuchChallenge();
-    error AlreadyConcluded();
 
     /// @notice Most files of one challenge.
     uint256 public constant MAX_FILES = 256;

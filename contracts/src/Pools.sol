@@ -9,11 +9,24 @@ import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
-import {PoolSlot} from "./libraries/PoolSlot.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {Bounds, FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
+import {
+    AmountTooLarge,
+    BadCount,
+    Bounds,
+    FileData,
+    FileRef,
+    NotCourt,
+    NotYet,
+    Paused,
+    PoolTerms,
+    Receipt,
+    Suite,
+    WindowOver
+} from "./libraries/Types.sol";
 import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
+import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Pools
 /// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. A node signs its submission, and
@@ -23,7 +36,6 @@ import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/Signa
 contract Pools is SuiteContract {
     using AccountSlot for uint256;
     using FileSlot for uint256;
-    using PoolSlot for uint256;
 
     enum Status {
         None,
@@ -105,41 +117,40 @@ contract Pools is SuiteContract {
     /// that the file's digest binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
     /// @notice Outcomes of a lane's files, from `file` on, by a committee, or void: their words now (`FileSlot`), zero
-    /// where it was not this round's matter. A fraud code freezes the node. What is paid stays in the lane, whose words
-    /// these are with zero for the rest, unless the round did not settle all of its files.
+    /// where it was not this round's matter. They are the lane's, unless the round did not settle all of its files: then
+    /// each file has its own.
     event FilesSettled(uint256 file, uint256[] words);
+    /// @notice Files of a settled lane, those from `file` on whose bit is set, have words of their own.
+    event FilesUnpacked(uint256 file, uint256 places);
     event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
     /// @notice A jury or canary replaced or confirmed an outcome. Accepted work can be claimed from `time` on.
     event FileResolved(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
     );
     /// @notice A file that was not accepted is final. `slashed` base units left the stake. A fraud code ejects the node
-    /// for good.
+    /// for good. Where the file has no word of its own, its lane has zero for it from now on.
     event FileFinalized(uint256 file, uint256 code, uint256 slashed);
     /// @notice Unvested pay of a slashed node was burnt.
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
     /// @notice A first jury called a held file a fraud, which freezes its node.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
-    event NodeReleased(uint256 indexed pool, address indexed node);
     /// @notice The budget paid the juries of a dispute or challenge, because those who were wrong could not.
     event JuryPaid(uint256 indexed pool, address indexed to, uint256 amount);
     /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
     event NodeExpelled(uint256 indexed pool, address indexed node);
     /// @notice A node's operator was paid for `units`.
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
-    event FeePaid(uint256 indexed pool, address indexed to, uint256 paid, uint256 burnt);
 
     error NoSuchPool();
+    /// @notice This chain has another block `anchor` than the caller named, or knows it no more.
+    error OtherChain();
     error NotOwner();
-    error NotCourt();
     error NotOperatorOrNode();
     error NotService();
     /// @notice Not signed by the node's own key for this.
     error BadSignature();
     error SignatureExpired();
-    error Paused();
     error WrongStatus(Status status);
-    error AmountTooLarge();
     error StepMismatch(uint256 expected, uint256 actual);
     error InviteRequired();
     error BadInvite();
@@ -161,17 +172,27 @@ contract Pools is SuiteContract {
     error BadRows();
     error OverLimit(uint256 units, uint256 limit);
     error EscrowExhausted(uint256 needed, uint256 free);
-    error BadCount();
     error WrongFile(uint256 sequence);
     error WrongPhase(uint256 sequence, Phase phase);
-    error NotYet(uint256 time);
-    error WindowOver(uint256 time);
     error NothingToClaim();
     error IsFrozen(uint256 barrier);
 
     /// @dev One packed word; a struct, so that the hot path can keep a pointer to it.
     struct Word {
         uint256 word;
+    }
+
+    /// @dev What a submission needs to know of its pool, in one word.
+    struct Intake {
+        uint64 free;
+        uint32 rate;
+        /// A committee's, for one file.
+        uint40 fees;
+        uint24 lanes;
+        uint24 maxUnits;
+        uint24 steps;
+        uint8 maxLag;
+        Status status;
     }
 
     struct Desk {
@@ -227,10 +248,12 @@ contract Pools is SuiteContract {
         keccak256("Leave(uint256 pool,address node,uint256 nonce,uint256 expiry)");
     /// Committees that may judge a file, one after the other.
     uint256 private constant ROUNDS = 2;
+    /// An account counts steps in 20 bits.
+    uint256 private constant MAX_STEPS = (1 << 20) - 1;
     bytes32 private constant DOMAIN = keccak256("muster-pools");
 
     uint256 public poolCount;
-    mapping(uint256 pool => Word) private _pools;
+    mapping(uint256 pool => Intake) private _pools;
     mapping(uint256 pool => Desk) private _desks;
     mapping(uint256 pool => mapping(uint256 step => Step)) private _steps;
     /// By pool << 160 | node.
@@ -265,14 +288,21 @@ contract Pools is SuiteContract {
     /// has fewer seats than two committees and both juries have together.
     function createPool(PoolTerms memory terms, uint256 budget) external nonReentrant returns (uint256 pool) {
         if (params.paused()) revert Paused();
-        if (budget > PoolSlot.MAX_FREE) revert AmountTooLarge();
+        if (budget > type(uint64).max) revert AmountTooLarge();
         pool = ++poolCount;
         if (pool > type(uint24).max) revert AmountTooLarge();
         uint256 unbonding = Court(court).registerPool(pool, terms);
         if (terms.group == 0) terms.group = uint32(pool);
-        _pools[pool].word = PoolSlot.pack(
-                terms.rate, terms.fee, terms.maxUnits, terms.maxLag, terms.committee, uint256(Status.Open)
-            ).withFree(budget);
+        _pools[pool] = Intake({
+            free: uint64(budget),
+            rate: terms.rate,
+            fees: uint40(terms.committee) * terms.fee,
+            lanes: 0,
+            maxUnits: terms.maxUnits,
+            steps: 0,
+            maxLag: terms.maxLag,
+            status: Status.Open
+        });
         _desks[pool] = Desk({
             owner: msg.sender,
             seedBlock: 0,
@@ -292,11 +322,10 @@ contract Pools is SuiteContract {
 
     /// @notice Adds to the budget; anyone may pay.
     function fund(uint256 pool, uint256 amount) external nonReentrant {
-        uint256 state = _pools[pool].word;
-        if (state.status() == uint256(Status.None)) revert NoSuchPool();
-        uint256 free = state.free() + amount;
-        if (free > PoolSlot.MAX_FREE) revert AmountTooLarge();
-        _pools[pool].word = state.withFree(free);
+        Intake storage intake = _pools[pool];
+        if (intake.status == Status.None) revert NoSuchPool();
+        if (amount > type(uint64).max - intake.free) revert AmountTooLarge();
+        intake.free = uint64(intake.free + amount);
         emit PoolFunded(pool, msg.sender, amount);
         _receive(amount);
     }
@@ -309,16 +338,15 @@ contract Pools is SuiteContract {
         onlyOwner(pool)
     {
         _onlyRunning(pool, true);
-        uint256 state = _pools[pool].word;
-        uint256 steps = state.steps();
-        if (step != steps) revert StepMismatch(steps, step);
-        if (steps == PoolSlot.MAX_STEPS) revert AmountTooLarge();
-        _pools[pool].word = state.withSteps(steps + 1);
+        Intake storage intake = _pools[pool];
+        if (step != intake.steps) revert StepMismatch(intake.steps, step);
+        if (step == MAX_STEPS) revert AmountTooLarge();
+        ++intake.steps;
         uint256 seedBlock = block.number + 1;
         _desks[pool].seedBlock = uint32(seedBlock);
         _steps[pool][step] = Step(canaryRoot, uint40(block.timestamp));
         emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
-        if (state.status() != uint256(Status.Paused)) _review(pool);
+        if (intake.status != Status.Paused) _review(pool);
     }
 
     /// @notice Opens an understaffed pool whose group has enough seats in this epoch, or the reverse; anyone may call.
@@ -335,8 +363,8 @@ contract Pools is SuiteContract {
 
     /// @notice Ends a pause. The pool is understaffed if its group has too few seats.
     function resumePool(uint256 pool) external onlyOwner(pool) {
-        uint256 status = _pools[pool].word.status();
-        if (status != uint256(Status.Paused)) revert WrongStatus(Status(status));
+        Status status = _pools[pool].status;
+        if (status != Status.Paused) revert WrongStatus(status);
         _review(pool);
     }
 
@@ -348,14 +376,14 @@ contract Pools is SuiteContract {
 
     /// @notice Sends the free budget to the owner, from `settleAt` on. Can be repeated when late outcomes free more.
     function settlePool(uint256 pool) external onlyOwner(pool) nonReentrant returns (uint256 amount) {
-        uint256 state = _pools[pool].word;
-        uint256 status = state.status();
-        if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
+        Intake storage intake = _pools[pool];
+        Status status = intake.status;
+        if (status != Status.Closing && status != Status.Settled) revert WrongStatus(status);
         uint256 settleAt = uint256(_desks[pool].since) + _desks[pool].unbonding;
         if (block.timestamp < settleAt) revert NotYet(settleAt);
-        amount = state.free();
-        _pools[pool].word = state.withFree(0).withStatus(uint256(Status.Settled));
-        if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
+        amount = intake.free;
+        (intake.free, intake.status) = (0, Status.Settled);
+        if (status == Status.Closing) emit StatusSet(pool, Status.Settled);
         emit LeftoverTaken(pool, msg.sender, amount);
         _send(msg.sender, amount);
     }
@@ -366,16 +394,15 @@ contract Pools is SuiteContract {
     }
 
     function _setStatus(uint256 pool, Status to) private {
-        uint256 state = _pools[pool].word;
-        if (state.status() == uint256(to)) return;
-        _pools[pool].word = state.withStatus(uint256(to));
+        if (_pools[pool].status == to) return;
+        _pools[pool].status = to;
         _desks[pool].since = uint32(block.timestamp);
         emit StatusSet(pool, to);
     }
 
     /// @dev Open or understaffed, or paused where that will do.
     function _onlyRunning(uint256 pool, bool orPaused) private view {
-        Status status = Status(_pools[pool].word.status());
+        Status status = _pools[pool].status;
         bool runs = status == Status.Open || status == Status.Understaffed || (orPaused && status == Status.Paused);
         if (!runs) revert WrongStatus(status);
     }
@@ -422,20 +449,20 @@ contract Pools is SuiteContract {
 
     /// @notice Bars a node from later submissions. Its stake and its accepted and pending work stay as they are.
     function removeNode(uint256 pool, address node) external onlyOwner(pool) {
-        uint256 account = _accounts[_member(pool, node)].word;
+        uint256 account = _account(pool, node).word;
         if (account.removed()) revert Removed();
         bool member = account.limit() != 0;
-        _accounts[_member(pool, node)].word = (member ? account.withLimit(0) : account) | AccountSlot.REMOVED;
+        _account(pool, node).word = (member ? account.withLimit(0) : account) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
         if (member) Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @notice Recomputes a member's limit after its stake grew; anyone may call.
     function refresh(uint256 pool, address node) external {
-        uint256 account = _accounts[_member(pool, node)].word;
-        if (account.limit() == 0) revert NotMember();
-        uint256 limit = _limit(pool, _pools[pool].word, Stakes(stakes).stakeOf(node));
-        _accounts[_member(pool, node)].word = account.withLimit(limit);
+        Word storage account = _account(pool, node);
+        if (account.word.limit() == 0) revert NotMember();
+        uint256 limit = _limit(pool, Stakes(stakes).stakeOf(node));
+        account.word = account.word.withLimit(limit);
         emit LimitSet(pool, node, limit);
     }
 
@@ -443,10 +470,11 @@ contract Pools is SuiteContract {
     /// unbound.
     function expel(uint256 pool, address node) external {
         _onlyFrom(nodeChallenges, nodeChallenges);
-        uint256 account = _accounts[_member(pool, node)].word;
-        _accounts[_member(pool, node)].word = account.slashedAt(block.timestamp);
+        Word storage account = _account(pool, node);
+        bool member = account.word.limit() != 0;
+        account.word = account.word.slashedAt(block.timestamp);
         emit NodeExpelled(pool, node);
-        if (account.limit() != 0) Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
+        if (member) Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @dev What a node's key signed is done once.
@@ -465,34 +493,31 @@ contract Pools is SuiteContract {
     }
 
     function _leave(uint256 pool, address node) private {
-        uint256 account = _accounts[_member(pool, node)].word;
-        if (account.limit() == 0) revert NotMember();
-        _accounts[_member(pool, node)].word = account.withLimit(0);
+        Word storage account = _account(pool, node);
+        if (account.word.limit() == 0) revert NotMember();
+        account.word = account.word.withLimit(0);
         emit NodeLeft(pool, node, false);
         Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     function _join(uint256 pool, address node) private {
-        uint256 p = _pools[pool].word;
-        if (p.status() != uint256(Status.Open) && p.status() != uint256(Status.Understaffed)) {
-            revert WrongStatus(Status(p.status()));
-        }
+        _onlyRunning(pool, false);
         if (params.paused()) revert Paused();
-        uint256 first = _accounts[_member(pool, node)].word;
+        uint256 first = _account(pool, node).word;
         if (first.removed() || first.slashed()) revert Removed();
         if (first.limit() != 0) revert AlreadyMember();
         (address operator, uint256 stake) = Stakes(stakes).bind(node, pool, _desks[pool].minStake);
-        uint256 limit = _limit(pool, p, stake);
+        uint256 limit = _limit(pool, stake);
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
-        uint256 steps = p.steps();
+        uint256 steps = _pools[pool].steps;
         uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
-        _accounts[_member(pool, node)].word = first.withLimit(limit).withJoinedStep(step);
+        _account(pool, node).word = first.withLimit(limit).withJoinedStep(step);
         emit NodeJoined(pool, node, operator, step, limit);
     }
 
     /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the
     /// last time at which it was one.
-    function _lockedLimit(uint256 pool, uint256 state, uint256 account, address who)
+    function _lockedLimit(uint256 pool, uint256 account, address who)
         private
         view
         returns (uint256 limit, uint256 last)
@@ -503,14 +528,14 @@ contract Pools is SuiteContract {
         Desk storage desk = _desks[pool];
         bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
         if (!locked || account.slashed()) revert NotMember();
-        return (_limit(pool, state, node.stake), node.releaseAt - desk.unbonding);
+        return (_limit(pool, node.stake), node.releaseAt - desk.unbonding);
     }
 
     /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
     function _relimit(uint256 pool, address node, uint256 stake) private returns (bool stays) {
         stays = stake >= _desks[pool].minStake;
-        uint256 limit = stays ? _limit(pool, _pools[pool].word, stake) : 0;
-        _accounts[_member(pool, node)].word = _accounts[_member(pool, node)].word.withLimit(limit);
+        uint256 limit = stays ? _limit(pool, stake) : 0;
+        _account(pool, node).word = _account(pool, node).word.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);
         else emit NodeLeft(pool, node, false);
     }
@@ -523,8 +548,8 @@ contract Pools is SuiteContract {
     }
 
     /// @dev Units that may be under way or unclaimed at once: never none, as the least stake allows one.
-    function _limit(uint256 pool, uint256 state, uint256 stake) private view returns (uint256 limit) {
-        limit = stake * _desks[pool].leverage / state.rate();
+    function _limit(uint256 pool, uint256 stake) private view returns (uint256 limit) {
+        limit = stake * _desks[pool].leverage / _pools[pool].rate;
         if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
     }
 
@@ -539,6 +564,8 @@ contract Pools is SuiteContract {
     /// Each has its node's EIP-712 signature of Submission(uint256 pool,address node,uint256 step,uint256 counter,uint256
     /// units,uint256 rows,bytes32 root,bytes32 file), domain as for invites, and its counter, from which its problems
     /// were derived, must be the account's. Reverts with `FileRefused` for the first file that cannot come in.
+    /// A chain that has another block `anchor` than that of `anchorHash`, one of the last 256, takes nothing: a step
+    /// whose seed block is not later has the seed that the lane was made for, whatever was reorganised.
     /// A receipt is at most `receiptWindow` seconds old. It must precede whatever else would refuse the file: the pool's
     /// pause or closing, the newer step that put its step out of `maxLag`, or the node's leaving or removal, whose locked
     /// stake then sets its limit.
@@ -546,51 +573,52 @@ contract Pools is SuiteContract {
         uint256 pool,
         FileData[] calldata files,
         bytes[] calldata signatures,
-        Receipt[] calldata receipts
+        Receipt[] calldata receipts,
+        uint256 anchor,
+        bytes32 anchorHash
     ) external returns (uint256 lane) {
+        if (anchorHash == 0 || blockhash(anchor) != anchorHash) revert OtherChain();
+        Intake memory intake = _pools[pool];
         bool relayed = receipts.length == 0;
-        uint256 state = _pools[pool].word;
         if (files.length == 0 || files.length > 16 || files.length != signatures.length) revert BadCount();
         if (relayed) {
             if (msg.sender != _desks[pool].owner && !Court(court).isService(pool, msg.sender)) revert NotService();
-            if (state.status() != uint256(Status.Open)) revert WrongStatus(Status(state.status()));
+            if (intake.status != Status.Open) revert WrongStatus(intake.status);
         } else if (files.length != receipts.length) {
             revert BadCount();
         }
-        lane = state.lanes();
-        if (lane == PoolSlot.MAX_LANES) revert AmountTooLarge();
+        lane = intake.lanes;
         bytes32 domain = TypedData.domain(DOMAIN, address(this));
         uint256[] memory words = new uint256[](files.length);
         for (uint256 i = 0; i < files.length; ++i) {
             FileData calldata file = files[i];
-            Word storage accountWord = _accounts[_member(pool, file.node)];
+            Word storage accountWord = _account(pool, file.node);
             uint256 account = accountWord.word;
             (uint256 limit, uint256 maxLag) = relayed
-                ? (account.limit(), state.maxLag())
-                : (_limitInTime(pool, state, account, file, receipts[i]), PoolSlot.MAX_STEPS);
-            (state, accountWord.word, words[i]) =
-                _place(state, account, limit, maxLag, pool, (lane << 4) | i, file, domain, signatures[i]);
+                ? (account.limit(), intake.maxLag)
+                : (_limitInTime(pool, intake, account, file, receipts[i]), MAX_STEPS);
+            (accountWord.word, words[i]) =
+                _place(intake, account, limit, maxLag, pool, (lane << 4) | i, file, domain, signatures[i]);
         }
         _lanes[FileId.pack(pool, lane << 4) >> 4] = FileSlot.hash(words);
-        _pools[pool].word = state.withLanes(lane + 1);
+        (_pools[pool].free, _pools[pool].lanes) = (intake.free, intake.lanes + 1);
         Court(court).openLane(pool, lane, files.length);
     }
 
     /// @dev The node's limit if the receipt of its file came before all that would refuse it.
     function _limitInTime(
         uint256 pool,
-        uint256 state,
+        Intake memory intake,
         uint256 account,
         FileData calldata file,
         Receipt calldata receipt
     ) private view returns (uint256 limit) {
         uint256 last;
-        (limit, last) = _lockedLimit(pool, state, account, file.node);
-        uint256 status = state.status();
-        if (status == uint256(Status.Settled)) revert WrongStatus(Status.Settled);
-        if (status != uint256(Status.Open) && _desks[pool].since < last) last = _desks[pool].since;
-        uint256 newer = uint256(file.step) + state.maxLag() + 1;
-        if (newer < state.steps()) {
+        (limit, last) = _lockedLimit(pool, account, file.node);
+        if (intake.status == Status.Settled) revert WrongStatus(Status.Settled);
+        if (intake.status != Status.Open && _desks[pool].since < last) last = _desks[pool].since;
+        uint256 newer = uint256(file.step) + intake.maxLag + 1;
+        if (newer < intake.steps) {
             uint256 published = _steps[pool][newer].publishedAt;
             if (published < last) last = published;
         }
@@ -599,10 +627,10 @@ contract Pools is SuiteContract {
         Court(court).checkReceipt(pool, file.node, file.fileHash, receipt);
     }
 
-    /// @dev One file at its place: signature, limits, reservation, event. Returns the words of pool and account to write,
-    /// and the file's.
+    /// @dev One file at its place: signature, limits, reservation, event. Returns the account's word to write, and the
+    /// file's.
     function _place(
-        uint256 state,
+        Intake memory intake,
         uint256 account,
         uint256 limit,
         uint256 maxLag,
@@ -611,8 +639,8 @@ contract Pools is SuiteContract {
         FileData calldata file,
         bytes32 domain,
         bytes calldata signature
-    ) private returns (uint256, uint256, uint256) {
-        (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(state, account, limit, maxLag, file);
+    ) private returns (uint256, uint256) {
+        (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(intake, account, limit, maxLag, file);
         bytes32 signed = MessageHashUtils.toTypedDataHash(domain, _submissionHash(pool, file));
         if (!TypedData.signedBy(file.node, signed, signature)) {
             (error_, a, b, c) = (BadSignature.selector, 0, 0, 0);
@@ -623,8 +651,9 @@ contract Pools is SuiteContract {
         emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
         uint256 word = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
         unchecked {
-            return (state - _reserved(file.units, state), account.submitted(file.units), word); // it is free
+            intake.free -= uint64(_reserved(file.units, intake)); // it is free
         }
+        return (account.submitted(file.units), word);
     }
 
     /// @dev keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file)), from the file's words as they came: a word that is no
@@ -641,14 +670,14 @@ contract Pools is SuiteContract {
     }
 
     /// @dev What a file of `units` reserves of the budget: its pay, and the fees of all committees that may judge it.
-    function _reserved(uint256 units, uint256 state) private pure returns (uint256) {
+    function _reserved(uint256 units, Intake memory intake) private pure returns (uint256) {
         unchecked {
-            return units * state.rate() + ROUNDS * state.fees(); // 24 + 32 bits, and 5 + 32
+            return units * intake.rate + ROUNDS * intake.fees; // 24 + 32 bits, and 2 + 40
         }
     }
 
     /// @dev The error for which a file cannot come in, or zero, and its arguments.
-    function _refusal(uint256 state, uint256 account, uint256 limit, uint256 maxLag, FileData calldata file)
+    function _refusal(Intake memory intake, uint256 account, uint256 limit, uint256 maxLag, FileData calldata file)
         private
         pure
         returns (bytes4 error_, uint256 a, uint256 b, uint256 c)
@@ -661,18 +690,18 @@ contract Pools is SuiteContract {
                 if (account.frozen() != 0) return (NodeIsFrozen.selector, 0, 0, 0);
                 return (TooManyUnsettled.selector, Bounds.MAX_UNSETTLED, 0, 0);
             }
-            uint256 lag = state.steps() - 1 - file.step; // of a step that is not published yet it wraps
+            uint256 lag = uint256(intake.steps) - 1 - file.step; // of a step that is not published yet it wraps
             if (lag > maxLag || file.step < account.joinedStep()) {
-                return (StepOutOfRange.selector, file.step, account.joinedStep(), state.steps());
+                return (StepOutOfRange.selector, file.step, account.joinedStep(), intake.steps);
             }
             // 0 wraps
-            if (units - 1 >= state.maxUnits()) return (BadUnits.selector, units, state.maxUnits(), 0);
+            if (units - 1 >= intake.maxUnits) return (BadUnits.selector, units, intake.maxUnits, 0);
             if (file.rows == 0) return (BadRows.selector, 0, 0, 0);
             if (counter == AccountSlot.MAX_COUNTER) return (AmountTooLarge.selector, 0, 0, 0);
             a = account.open() + units;
             if (a > limit) return (OverLimit.selector, a, limit, 0);
-            a = _reserved(units, state);
-            if (a > state.free()) return (EscrowExhausted.selector, a, state.free(), 0);
+            a = _reserved(units, intake);
+            if (a > intake.free) return (EscrowExhausted.selector, a, intake.free, 0);
         }
     }
 
@@ -694,27 +723,30 @@ contract Pools is SuiteContract {
         Outcomes memory outcomes = Outcomes(pool, codes, block.timestamp + window, 0);
         _settleAll(outcomes, files, words);
         emit FilesSettled(first, words);
-        if (_keep(first, words, outcomes.settled != words.length)) _lanes[first >> 4] = FileSlot.hash(words);
-        uint256 state = _pools[pool].word;
-        uint256 back = (ROUNDS - rounds) * state.fees() * outcomes.settled;
-        if (back != 0) _pools[pool].word = _credit(state, back);
+        if (outcomes.settled == words.length) _lanes[first >> 4] = FileSlot.hash(words);
+        else _setApart(first, words);
+        uint256 back = (ROUNDS - rounds) * _pools[pool].fees * outcomes.settled;
+        if (back != 0) _credit(pool, back);
     }
 
     /// @notice Gives files of a settled lane words of their own, which disputes, canaries, challenges and `forfeit` need;
     /// anyone may call. Those that have one keep it.
     /// @param words The lane's. @param places Bit i: the file at place i.
     function unpack(uint256 pool, uint256 lane, uint256[] calldata words, uint256 places) external {
-        uint256 id = FileId.checked(pool, lane << 4);
-        for (uint256 i = 0; i < words.length; (++i, ++id)) {
+        uint256 first = FileId.checked(pool, lane << 4);
+        uint256 given;
+        for (uint256 i = 0; i < words.length; ++i) {
+            uint256 id = first + i;
             if ((places >> i) & 1 == 0 || _files[id] != 0) continue;
             uint256 slot = _wordIn(id, words);
             if (slot.phase() != FileSlot.SETTLED) revert WrongPhase(uint32(id), Phase(slot.phase()));
             _files[id] = slot;
+            given |= 1 << i;
         }
+        if (given != 0) emit FilesUnpacked(first, given);
     }
 
-    function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
-        emit FeePaid(pool, to, paid, burnt);
+    function payFees(address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
         _send(to, paid);
         _send(SINK, burnt);
     }
@@ -740,7 +772,7 @@ contract Pools is SuiteContract {
 
     /// @dev A pending file gets its committee's outcome: its new word.
     function _settle(Outcomes memory outcomes, address node, uint256 slot, uint256 code) private returns (uint256) {
-        Word storage word = _accounts[_member(outcomes.pool, node)];
+        Word storage word = _account(outcomes.pool, node);
         uint256 amount = slot.amount();
         uint256 account = word.word;
         account = account.withPending(account.pending() - amount);
@@ -759,17 +791,10 @@ contract Pools is SuiteContract {
         return FileSlot.pack(slot.digest(), amount, outcomes.time, code, FileSlot.SETTLED) | flags;
     }
 
-    /// @dev A file that is not paid gets a word of its own, and leaves zero in its lane; so do all where `apart`.
-    /// @return left Whether any is left in the lane.
-    function _keep(uint256 first, uint256[] memory words, bool apart) private returns (bool left) {
+    /// @dev The settled files of a lane whose hash stands for those that are not.
+    function _setApart(uint256 first, uint256[] memory words) private {
         for (uint256 i = 0; i < words.length; ++i) {
-            uint256 word = words[i];
-            if (word == 0) continue;
-            if (!apart && Codes.isPaid(word.code())) {
-                left = true;
-            } else {
-                (_files[first | i], words[i]) = (word, 0);
-            }
+            if (words[i] != 0) _files[first | i] = words[i];
         }
     }
 
@@ -783,8 +808,8 @@ contract Pools is SuiteContract {
         _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.DISPUTED);
         emit FileDisputed(pool, file.node, sequence);
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
-        uint256 account = _accounts[_member(pool, file.node)].word;
-        _accounts[_member(pool, file.node)].word = account.withSpent(account.spent() + file.units).unsettledMore();
+        Word storage account = _account(pool, file.node);
+        account.word = account.word.withSpent(account.word.spent() + file.units).unsettledMore();
         Stakes(stakes).freeze(file.node);
     }
 
@@ -793,7 +818,7 @@ contract Pools is SuiteContract {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         if (slot & FileSlot.FROZEN != 0) return;
         _files[FileId.checked(pool, sequence)] = slot | FileSlot.FROZEN;
-        _accounts[_member(pool, file.node)].word = _accounts[_member(pool, file.node)].word.frozenMore(block.timestamp);
+        _account(pool, file.node).word = _account(pool, file.node).word.frozenMore(block.timestamp);
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
 
@@ -811,7 +836,7 @@ contract Pools is SuiteContract {
         bool frozen = slot & FileSlot.FROZEN != 0;
         if (Codes.isPaid(code)) {
             _restore(pool, sequence, file, slot, code);
-            if (frozen) _thaw(pool, file.node);
+            if (frozen) _account(pool, file.node).word = _account(pool, file.node).word.frozenLess();
             Stakes(stakes).release(file.node);
             return 0;
         }
@@ -827,17 +852,17 @@ contract Pools is SuiteContract {
     /// @notice Pays Appeals or NodeChallenges for juries, as far as the budget lasts.
     function payJury(uint256 pool, uint256 amount) external nonReentrant returns (uint256 paid) {
         _onlyFrom(appeals, nodeChallenges);
-        uint256 state = _pools[pool].word;
-        paid = amount < state.free() ? amount : state.free();
+        uint256 free = _pools[pool].free;
+        paid = amount < free ? amount : free;
         if (paid == 0) return 0;
-        _pools[pool].word = state.withFree(state.free() - paid);
+        _pools[pool].free = uint64(free - paid);
         emit JuryPaid(pool, msg.sender, paid);
         _send(msg.sender, paid);
     }
 
     /// @dev A held file is paid after all: at its own time, or at that of work settled now; vesting never goes back.
     function _restore(uint256 pool, uint256 sequence, FileData calldata file, uint256 slot, uint256 code) private {
-        uint256 account = _accounts[_member(pool, file.node)].word.unsettledLess();
+        uint256 account = _account(pool, file.node).word.unsettledLess();
         uint256 amount = slot.amount();
         uint256 time = slot.finalAt();
         if (Codes.isPaid(slot.code())) {
@@ -847,7 +872,7 @@ contract Pools is SuiteContract {
             account = account.withEarned(amount);
             time = block.timestamp + _desks[pool].challengeWindow;
         }
-        _accounts[_member(pool, file.node)].word = account;
+        _account(pool, file.node).word = account;
         _files[FileId.checked(pool, sequence)] = slot.ended(amount, time, code) | FileSlot.CUMULATIVE;
         emit FileResolved(pool, file.node, sequence, code, time);
     }
@@ -856,15 +881,25 @@ contract Pools is SuiteContract {
 
     /// @notice Makes a file final that was not accepted: slashes or charges its node and refunds the pool. Anyone may
     /// call after the challenge window.
-    function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external {
-        uint256 slot = _checked(pool, sequence, file.inner, file.node);
+    /// @param words Of the file's settled lane; none where it has a word of its own.
+    function finalize(uint256 pool, uint256 sequence, FileRef calldata file, uint256[] calldata words) external {
+        uint256 id = FileId.checked(pool, sequence);
+        uint256 own = _files[id];
+        uint256 slot = own == 0 ? _wordIn(id, words) : own;
+        if (slot.digest() != FileDigest.digest(file.inner, file.node)) revert WrongFile(sequence);
         uint256 code = slot.code();
         if (slot.phase() != FileSlot.SETTLED || Codes.isPaid(code)) {
             revert WrongPhase(sequence, Phase(slot.phase()));
         }
         uint256 time = slot.finalAt();
         if (block.timestamp < time) revert NotYet(time);
-        _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
+        if (own == 0) {
+            uint256[] memory left = words;
+            left[id & 15] = 0;
+            _lanes[id >> 4] = FileSlot.hash(left);
+        } else {
+            _files[id] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
+        }
         bool frozen = slot & FileSlot.FROZEN != 0;
         uint256 settledAt = time - _desks[pool].challengeWindow;
         _charge(pool, sequence, file.node, Unpaid(code, slot.amount(), settledAt, frozen, 0, 0, msg.sender));
@@ -878,19 +913,19 @@ contract Pools is SuiteContract {
         nonReentrant
         returns (uint256 amount)
     {
-        uint256 account = _accounts[_member(pool, node)].word;
+        Word storage account = _account(pool, node);
         uint256 id = FileId.checked(pool, sequence);
         uint256 slot = _files[id];
         if (slot == 0) slot = _wordIn(id, words);
         if (slot.digest() != FileDigest.digest(inner, node)) revert WrongFile(sequence);
         if (slot & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
         if (block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
-        uint256 barrier = account.barrier();
+        uint256 barrier = account.word.barrier();
         if (barrier != 0 && slot.finalAt() > barrier) revert IsFrozen(barrier);
-        if (slot.amount() <= account.spent()) revert NothingToClaim();
-        uint256 units = slot.amount() - account.spent();
-        _accounts[_member(pool, node)].word = account.withSpent(slot.amount());
-        amount = units * _pools[pool].word.rate();
+        if (slot.amount() <= account.word.spent()) revert NothingToClaim();
+        uint256 units = slot.amount() - account.word.spent();
+        account.word = account.word.withSpent(slot.amount());
+        amount = units * _pools[pool].rate;
         address operator = Stakes(stakes).operatorOf(node);
         emit Claimed(pool, node, units, amount);
         _send(operator, amount);
@@ -900,7 +935,7 @@ contract Pools is SuiteContract {
     /// its challenge window.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         uint256 slot = _checked(pool, sequence, FileDigest.inner(pool, sequence, file), file.node);
-        uint256 account = _accounts[_member(pool, file.node)].word;
+        uint256 account = _account(pool, file.node).word;
         bool lost = account.slashed() && slot.finalAt() > account.barrier();
         if (!lost || slot & FileSlot.CUMULATIVE == 0 || slot.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, Phase(slot.phase()));
@@ -910,12 +945,12 @@ contract Pools is SuiteContract {
         _files[FileId.checked(pool, sequence)] = slot.ended(file.units, slot.finalAt(), slot.code());
         uint256 amount;
         if (Codes.isPaid(slot.code())) {
-            amount = file.units * _pools[pool].word.rate();
+            amount = uint256(file.units) * _pools[pool].rate;
         } else {
             // its pay went back to the pool when it was overturned
             account = account.withSpent(account.spent() - file.units);
         }
-        _accounts[_member(pool, file.node)].word = account.withEarned(account.earned() - file.units);
+        _account(pool, file.node).word = account.withEarned(account.earned() - file.units);
         emit FileForfeited(pool, file.node, sequence, amount);
         _send(SINK, amount); // whose owner could have it back would gain by every node that is slashed
     }
@@ -925,20 +960,19 @@ contract Pools is SuiteContract {
         private
         returns (uint256 rewardPaid)
     {
-        uint256 state = _pools[pool].word;
-        uint256 account = _accounts[_member(pool, node)].word.unsettledLess();
+        Intake storage intake = _pools[pool];
+        uint256 account = _account(pool, node).word.unsettledLess();
         uint256 taken;
-        Stakes.Slash memory order = _order(pool, state, unpaid);
-        order.kept = account.unsettled() * state.fees();
+        Stakes.Slash memory order = _order(pool, intake.fees, unpaid);
+        order.kept = account.unsettled() * intake.fees;
         bool member = account.limit() != 0;
         if (!member) order.minStake = 0; // whether it stays in another pool is that one's matter
         // the slash before the freeze ends, which would forget since when unvested pay is barred
         bool rejected = Codes.isReject(unpaid.code);
         if (rejected) account = account.slashedAt(unpaid.barredAt);
         if (unpaid.frozen) account = account.frozenLess();
-        if (!rejected && unpaid.frozen && account.frozen() == 0) emit NodeReleased(pool, node);
-        _accounts[_member(pool, node)].word = account;
-        uint256 back = unpaid.units * state.rate();
+        _account(pool, node).word = account;
+        uint256 back = unpaid.units * intake.rate;
         if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
@@ -949,22 +983,17 @@ contract Pools is SuiteContract {
         } else {
             Stakes(stakes).release(node);
         }
-        // The budget's word is read again: the token may have called back.
-        _pools[pool].word = _credit(_pools[pool].word, back);
+        _credit(pool, back);
         emit FileFinalized(FileId.pack(pool, sequence), unpaid.code, taken);
     }
 
     /// @dev What an unpaid file's node has to pay. Work that was not worth judging pays its committee's fees back to the
     /// budget, a canary, which is its owner's, does not. A rejected file costs a share of the stake, and the membership; a
     /// malformed one a fixed amount.
-    function _order(uint256 pool, uint256 state, Unpaid memory unpaid)
-        private
-        view
-        returns (Stakes.Slash memory order)
-    {
+    function _order(uint256 pool, uint256 fees, Unpaid memory unpaid) private view returns (Stakes.Slash memory order) {
         bool rejected = Codes.isReject(unpaid.code);
         bool malformed = unpaid.code == Codes.MALFORMED;
-        order.fees = unpaid.juryFees + (rejected || malformed ? state.fees() : 0);
+        order.fees = unpaid.juryFees + (rejected || malformed ? fees : 0);
         order.reward = unpaid.reward;
         order.collector = unpaid.collector;
         order.lockedUntil = block.timestamp + _desks[pool].unbonding;
@@ -976,31 +1005,23 @@ contract Pools is SuiteContract {
         }
     }
 
-    /// @dev One frozen file less.
-    function _thaw(uint256 pool, address node) private {
-        uint256 account = _accounts[_member(pool, node)].word.frozenLess();
-        _accounts[_member(pool, node)].word = account;
-        if (account.frozen() == 0) emit NodeReleased(pool, node);
-    }
-
     /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
-    function _credit(uint256 state, uint256 amount) private pure returns (uint256) {
-        uint256 free = state.free() + amount;
-        return state.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
+    function _credit(uint256 pool, uint256 amount) private {
+        _pools[pool].free = uint64(Math.min(_pools[pool].free + amount, type(uint64).max));
     }
 
     // ---- Views
 
     function poolOf(uint256 pool) external view returns (Pool memory) {
-        uint256 state = _pools[pool].word;
-        Desk memory desk = _desks[pool];
-        bool closed = state.status() == uint256(Status.Closing) || state.status() == uint256(Status.Settled);
+        Intake storage intake = _pools[pool];
+        Desk storage desk = _desks[pool];
+        bool closed = intake.status == Status.Closing || intake.status == Status.Settled;
         return Pool({
             owner: desk.owner,
-            status: Status(state.status()),
-            free: state.free(),
-            steps: state.steps(),
-            lanes: state.lanes(),
+            status: intake.status,
+            free: intake.free,
+            steps: intake.steps,
+            lanes: intake.lanes,
             seedBlock: desk.seedBlock,
             unbonding: desk.unbonding,
             settleAt: closed ? uint256(desk.since) + desk.unbonding : 0
@@ -1012,7 +1033,7 @@ contract Pools is SuiteContract {
     }
 
     function accountOf(uint256 pool, address node) external view returns (Account memory) {
-        uint256 account = _accounts[_member(pool, node)].word;
+        uint256 account = _account(pool, node).word;
         return Account({
             earned: account.earned(),
             spent: account.spent(),
@@ -1048,9 +1069,9 @@ contract Pools is SuiteContract {
         if (msg.sender != one && msg.sender != other) revert NotCourt();
     }
 
-    function _member(uint256 pool, address node) private pure returns (uint256) {
+    function _account(uint256 pool, address node) private view returns (Word storage) {
         if (pool >> 24 != 0) revert NoSuchPool(); // it would stand for another
-        return (pool << 160) | uint160(node);
+        return _accounts[(pool << 160) | uint160(node)];
     }
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.

@@ -8,7 +8,7 @@ import {Checkpoint} from "./libraries/Checkpoint.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Lottery} from "./libraries/Lottery.sol";
 import {Memberships} from "./libraries/Memberships.sol";
-import {Bounds, Suite} from "./libraries/Types.sol";
+import {Bounds, NotCourt, Paused, Suite} from "./libraries/Types.sol";
 
 /// @title Seats
 /// @notice Validators' seats of equal bond, and the uniform draw among those that chose to judge. A seat judges the
@@ -73,8 +73,6 @@ contract Seats is SuiteContract {
     event Collected(uint256 indexed seat, address indexed collector, uint256 amount);
 
     error NotSeatOwner();
-    error NotCourt();
-    error Paused();
     error ZeroVoter();
     error SeatInactive();
     error SeatActive();

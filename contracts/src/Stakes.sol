@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {SuiteContract} from "./SuiteContract.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {Suite} from "./libraries/Types.sol";
+import {AmountTooLarge, NotPools, Paused, Suite} from "./libraries/Types.sol";
 
 /// @title Stakes
 /// @notice Operators' stake, one per node. A node key belongs for ever to the operator that registered it with the
@@ -71,13 +71,10 @@ contract Stakes is SuiteContract {
     error NothingLent();
     /// @notice What is lent of the node's stake is for this pool only.
     error LentFor(uint256 pool);
-    error NotPools();
-    error Paused();
     error AlreadyRegistered();
     error UnknownNode();
     error BadConsent();
     error ConsentExpired();
-    error AmountTooLarge();
     error StakeTooLow(uint256 stake, uint256 needed);
     error InPool(uint256 pool);
     error StakeLocked(uint256 releaseAt, uint256 frozen);

@@ -95,7 +95,7 @@ contract AdversaryTest is Planting {
         pool = first;
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(first, s, _ref(s));
+        pools.finalize(first, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
         assertEq(stakes.nodeOf(node).pool, 0);
         assertEq(pools.accountOf(second, node).limit, 0);
@@ -108,7 +108,7 @@ contract AdversaryTest is Planting {
         pool = first;
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(first, s, _ref(s));
+        pools.finalize(first, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
         assertEq(stakes.nodeOf(node).pool, second);
         assertEq(pools.accountOf(second, node).limit, (STAKE - 1e9 - FEES) * 4 / 1e6);
@@ -167,7 +167,7 @@ contract AdversaryTest is Planting {
         _wait(1_800);
         _voteAll(1, Codes.ACCEPT);
         _wait(1_800);
-        pools.finalize(pool, bad, _ref(bad));
+        pools.finalize(pool, bad, _ref(bad), _none());
         uint256 until = _submission(s).finalAt;
         assertGt(until, clock);
         FileData memory f = files[pool][s];

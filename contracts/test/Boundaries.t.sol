@@ -43,7 +43,7 @@ contract BoundariesTest is Planting {
         _blocks(3);
         (uint256[] memory expected,,, bool drawn) = juries.juryOf(trial);
         assertFalse(drawn);
-        juries.draw(trial);
+        _drawTrial(trial);
         uint256[] memory jurors;
         (jurors,,, drawn) = juries.juryOf(trial);
         assertTrue(drawn);
@@ -85,7 +85,7 @@ contract BoundariesTest is Planting {
         FileRef memory ref = _ref(s);
         vm.expectEmit(address(pools));
         emit IPools.NodeLeft(second, node, false);
-        pools.finalize(first, s, ref);
+        pools.finalize(first, s, ref, _none());
         assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
         assertEq(pools.accountOf(second, node).limit, 0);
         assertEq(stakes.nodeOf(node).releaseAt, clock + pools.poolOf(second).unbonding);
@@ -103,7 +103,7 @@ contract BoundariesTest is Planting {
         vm.store(address(stakes), place, bytes32(word | (uint256(type(uint16).max) << 240)));
         assertEq(stakes.nodeOf(node).frozen, type(uint16).max);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.nodeOf(node).frozen, type(uint16).max);
     }
 

@@ -21,10 +21,10 @@ contract BurningTest is Network {
         uint256 rejected = _submit();
         _voteAll(rejected / 16, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, malformed, _ref(malformed));
+        pools.finalize(pool, malformed, _ref(malformed), _none());
         uint256 waiting = 1e9 - 1e9 / 20;
         assertEq(stakes.unburnt(), waiting);
-        pools.finalize(pool, rejected, _ref(rejected));
+        pools.finalize(pool, rejected, _ref(rejected), _none());
         waiting += STAKE - FEES - (STAKE - FEES) / 20;
         assertEq(stakes.unburnt(), waiting);
         assertEq(token.balanceOf(SINK), 0);

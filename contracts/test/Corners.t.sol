@@ -144,13 +144,13 @@ contract CornersTest is Planting {
         vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 1) << 160)));
         _refused(_work(0, (1 << 22) - 1, w), abi.encodePacked(IPools.AmountTooLarge.selector));
         vm.store(address(pools), account_, bytes32(a));
-        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 1) << 128)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 1) << 136)));
         bytes memory relay = _relaying(_work(0, 0, w));
         vm.prank(account("service"));
         (bool ok, bytes memory answer) = address(pools).call(relay);
         assertFalse(ok);
-        assertEq(bytes4(answer), IPools.AmountTooLarge.selector);
-        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 176)));
+        assertEq(answer, abi.encodeWithSignature("Panic(uint256)", 0x11));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 184)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(owner);
         pools.publishStep(pool, (1 << 20) - 1, 0, 0);
@@ -180,7 +180,7 @@ contract CornersTest is Planting {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
         FileRef memory ref = _ref(s);
-        pools.finalize(pool, s, ref);
+        pools.finalize(pool, s, ref, _none());
         assertEq(stakes.stakeOf(node), STAKE / 2);
         assertEq(stakes.nodeOf(node).pool, 0);
         uint256 releaseAt = clock + pools.poolOf(pool).unbonding;

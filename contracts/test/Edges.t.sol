@@ -25,7 +25,7 @@ contract EdgesTest is Network {
         assertEq(c.fee, 5e8);
         assertEq(c.time, 0);
         _blocks(3);
-        juries.draw(trial);
+        _drawTrial(trial);
         c = juries.caseOf(trial);
         assertEq(c.time, clock);
         assertEq(c.commitWindow, 60);
@@ -123,7 +123,7 @@ contract EdgesTest is Network {
         uint256 s = _submitFrom(poor, 1_000);
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(poor), t.minStake);
         assertEq(stakes.nodeOf(poor).pool, pool);
         assertEq(pools.accountOf(pool, poor).limit, uint256(t.minStake) * t.leverage / t.rate);
@@ -227,7 +227,7 @@ contract EdgesTest is Network {
         uint256 limit = (STAKE - FEES - 1e9) * 4 / 1e6;
         vm.expectEmit(true, true, true, true, address(pools));
         emit IPools.LimitSet(pool, node, limit);
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(pools.accountOf(pool, node).limit, limit);
     }
 
@@ -238,10 +238,10 @@ contract EdgesTest is Network {
         uint256 a = uint256(vm.load(address(pools), account_));
         uint256 p = uint256(vm.load(address(pools), pool_));
         vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 2) << 160)));
-        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 2) << 128)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 2) << 136)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         assertEq(_relay(_one(_work(0, (1 << 22) - 2, w))), ((1 << 24) - 2) << 4);
-        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 176) | (((uint256(1) << 20) - 2) << 176)));
+        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 184) | (((uint256(1) << 20) - 2) << 184)));
         vm.prank(owner);
         pools.publishStep(pool, (1 << 20) - 2, 0, 0);
         assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef} from "../src/libraries/Types.sol";
+import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {IAppeals} from "./interfaces/IAppeals.sol";
 import {ICanaries} from "./interfaces/ICanaries.sol";
@@ -31,12 +31,25 @@ contract EventsTest is Planting {
         _unpack(0);
     }
 
+    function test_poolsAreAnnouncedWithTheirTerms() public {
+        PoolTerms memory terms = defaultTerms();
+        uint256 next = pools.poolCount() + 1;
+        uint256 unbonding = params.checkTerms(terms);
+        _give(owner, address(pools), 5);
+        vm.expectEmit(address(pools));
+        emit IPools.PoolCreated(next, owner, terms.configHash, terms, unbonding);
+        vm.expectEmit(address(pools));
+        emit IPools.PoolFunded(next, owner, 5);
+        vm.prank(owner);
+        pools.createPool(terms, 5);
+    }
+
     function test_jurorsVotesAreAnnounced() public {
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
         uint256 trial = _dispute(stranger, s);
         _blocks(3);
-        juries.draw(trial);
+        _drawTrial(trial);
         (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
         bytes32 hash = juries.ballotHash(trial, voters[2], 3, keccak256("verdict"), keccak256("salt"));
         vm.expectEmit(address(juries));
@@ -143,15 +156,13 @@ contract EventsTest is Planting {
         appeals.conclude(pool, s, f);
     }
 
-    /// A jury that finds a rejected file malformed frees its node, and says so.
-    function test_nodeThatAJuryFreesIsAnnounced() public {
+    /// A jury that finds a rejected file malformed frees its node.
+    function test_aJuryFreesANode() public {
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
         assertEq(pools.accountOf(pool, node).frozen, 1);
         _juryVotes(_dispute(operator, s), Codes.MALFORMED);
         FileData memory f = files[pool][s];
-        vm.expectEmit(address(pools));
-        emit IPools.NodeReleased(pool, node);
         appeals.conclude(pool, s, f);
         assertEq(pools.accountOf(pool, node).frozen, 0);
     }
@@ -273,11 +284,15 @@ contract EventsTest is Planting {
         _vote(0, 0, _three(_all(1), _all(1), _all(3)));
         _passWindow();
         uint256[] memory members = court.roundOf(pool, 0, 0).seats;
-        vm.expectEmit(address(pools));
-        emit IPools.FeePaid(pool, _seatOwner(members[0]), FEE, 0);
-        vm.expectEmit(address(pools));
-        emit IPools.FeePaid(pool, _seatOwner(members[2]), 0, FEE);
+        uint256 sunk = token.balanceOf(SINK);
+        vm.expectEmit(address(court));
+        emit ICourt.MemberClosed(pool, 0, members[0], 0, FEE, 0, 0);
+        vm.expectEmit(address(court));
+        emit ICourt.MemberClosed(pool, 0, members[2], 0, 0, FEE, penalties.minorityPenalty);
         court.closeCommittee(pool, 0, 0);
+        assertEq(token.balanceOf(_seatOwner(members[0])), FEE);
+        uint256 share = penalties.minorityPenalty / 20;
+        assertEq(token.balanceOf(SINK) - sunk, FEE + penalties.minorityPenalty - share);
     }
 
     function test_bodiesAreAnnouncedWithTheirSeeds() public {
@@ -294,8 +309,10 @@ contract EventsTest is Planting {
         uint256 trial = _dispute(stranger, s);
         _blocks(3);
         (members,, seed,) = juries.juryOf(trial);
+        seedBlock = height - 1;
+        _blocks(EPOCH);
         vm.expectEmit(address(juries));
-        emit IJuries.JuryDrawn(trial, height - 1, seed, members);
+        emit IJuries.JuryDrawn(trial, seedBlock, seed, members);
         juries.draw(trial);
     }
 

@@ -39,9 +39,9 @@ contract FlowTest is Network {
         assertEq(pools.accountOf(pool, node).frozen, 1);
         FileRef memory file = _ref(sequence);
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
-        pools.finalize(pool, sequence, file);
+        pools.finalize(pool, sequence, file, _none());
         _passWindow();
-        pools.finalize(pool, sequence, file);
+        pools.finalize(pool, sequence, file, _none());
         assertEq(stakes.stakeOf(node), 0);
         assertEq(stakes.nodeOf(node).pool, 0);
         assertTrue(pools.accountOf(pool, node).slashed);

@@ -173,7 +173,7 @@ contract GasTest is MeasuringChallenges {
         receipts[0] = Receipt(1_000_000, uint40(clock), _sign(key("service"), digest));
         bytes[] memory signatures = _signatures(lane);
         vm.prank(node);
-        pools.submitLane(pool, lane, signatures, receipts);
+        pools.submitLane(pool, lane, signatures, receipts, _anchor(), _anchorHash());
     }
 
     function _paid(uint256 sequence) internal returns (uint256) {
@@ -220,7 +220,7 @@ contract GasTest is MeasuringChallenges {
         (, uint256 rejecting) = _judge(sequence / 16, Codes.REJECT_WEIGHTS);
         _passWindow();
         FileRef memory ref = _ref(sequence);
-        pools.finalize(pool, sequence, ref);
+        pools.finalize(pool, sequence, ref, laneWords[pool][sequence / 16]);
         uint256 extra = rejecting > accepting ? rejecting - accepting : 0;
         _note(string.concat("slash", s), extra + _used());
         _blocks(4);

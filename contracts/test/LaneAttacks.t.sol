@@ -122,6 +122,18 @@ contract LaneAttacksTest is Network {
         _conclude(sequence);
     }
 
+    /// @dev Makes a file final by words that may be old.
+    function tryFinalize(uint256 sequence, uint256[] memory words) external {
+        bool within = pools.wordOf(pool, sequence) == 0;
+        try pools.finalize(pool, sequence, _ref(sequence), words) {
+            if (within) _leftLane(sequence);
+        } catch {}
+    }
+
+    function finalizeNow(uint256 sequence) external {
+        _finalize(sequence);
+    }
+
     /// @dev All files are final: paid, charged or forfeited, in any order.
     function _ended(uint256 seed) private {
         uint256[] memory words = laneWords[pool][first >> 4];
@@ -132,10 +144,13 @@ contract LaneAttacksTest is Network {
             if (i % 3 == 0) _tryUnpack(words, start >> i);
         }
         for (uint256 i = 0; i < size; ++i) {
-            try pools.finalize(pool, first + i, _ref(first + i)) {} catch {}
+            this.tryFinalize(first + (start + i * 5) % size, i % 2 == 0 ? words : laneWords[pool][first >> 4]);
         }
         for (uint256 i = 0; i < size; ++i) {
+            try this.finalizeNow(first + i) {} catch {}
             _tryClaim(first + i, words);
+            _tryClaim(first + i, laneWords[pool][first >> 4]);
+            this.tryFinalize(first + i, words); // nothing is charged twice
         }
         _tryUnpack(words, type(uint256).max);
         for (uint256 i = 0; i < size; ++i) {

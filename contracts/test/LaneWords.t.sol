@@ -118,26 +118,84 @@ contract LaneWordsTest is Network {
         assertEq(_claimed(other, first + 1, words), 500 * 1e6);
     }
 
-    /// What is not paid has its own word at once, and the lane's hash has nothing of it.
-    function test_refusedFilesStandByThemselves() public {
+    function _endedBy(uint256 sequence, uint256[] memory words, bytes4 reason) private {
+        FileRef memory ref = _ref(sequence);
+        vm.expectRevert(abi.encodeWithSelector(reason, sequence));
+        pools.finalize(pool, sequence, ref, words);
+    }
+
+    /// A refused file is made final by its lane's words, which have zero for it from then on: it is charged once, and the
+    /// lane's old words are nobody's any more.
+    function test_refusedFilesLeaveTheirLane() public {
         uint256[] memory words = _settled(0x131);
-        assertEq(words[1], 0);
+        assertEq(pools.wordOf(pool, first + 1), 0);
         assertEq(_code(first + 1), Codes.REJECT_WEIGHTS);
-        assertEq(FileSlot.phase(pools.wordOf(pool, first + 1)), FileSlot.SETTLED);
-        pools.unpack(pool, first / 16, words, 7); // the second has its own
-        _passWindow();
         FileRef memory ref = _ref(first + 1);
-        pools.finalize(pool, first + 1, ref);
+        vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
+        pools.finalize(pool, first + 1, ref, words);
+        _passWindow();
+        _endedBy(first + 1, _none(), IPools.WrongFile.selector);
+        _endedBy(first + 1, _pendingWords(first / 16), IPools.WrongFile.selector);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first, IPools.Phase.Settled));
+        this.finalFor(first, words); // it is paid
+        ref.node = node;
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, first + 1));
+        pools.finalize(pool, first + 1, ref, words);
+        _finalize(first + 1);
         assertEq(stakes.stakeOf(other), 0);
+        assertEq(pools.wordOf(pool, first + 1), 0);
+        _endedBy(first + 1, words, IPools.WrongFile.selector);
+        _endedBy(first + 1, laneWords[pool][first / 16], IPools.WrongFile.selector);
+        _wrong(node, first + 2, words);
+        words[1] = 0;
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first + 1, IPools.Phase.None));
+        pools.unpack(pool, first / 16, words, 2);
         assertEq(_claimed(node, first + 2, words), 1_070 * 1e6);
     }
 
-    /// Where no file is paid, and where a round leaves some undecided, there are no words but the files' own.
+    function finalFor(uint256 sequence, uint256[] calldata words) external {
+        pools.finalize(pool, sequence, _ref(sequence), words);
+    }
+
+    /// One that was unpacked before is made final by its own word, and its lane's words stay.
+    function test_unpackedRefusedFilesAreEndedOnce() public {
+        uint256[] memory words = _settled(0x131);
+        vm.expectEmit(address(pools));
+        emit IPools.FilesUnpacked((pool << 32) | first, 6);
+        pools.unpack(pool, first / 16, words, (1 << 255) | 6);
+        _passWindow();
+        _finalize(first + 1);
+        assertEq(FileSlot.phase(pools.wordOf(pool, first + 1)), FileSlot.FINAL);
+        FileRef memory ref = _ref(first + 1);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first + 1, IPools.Phase.Final));
+        pools.finalize(pool, first + 1, ref, words);
+        pools.unpack(pool, first / 16, words, 7);
+        assertEq(FileSlot.phase(pools.wordOf(pool, first + 1)), FileSlot.FINAL);
+        assertEq(_claimed(node, first + 2, words), 1_070 * 1e6); // by its own word
+    }
+
+    /// Nobody can make clients believe that files have words of their own.
+    function test_onlyWhatWasUnpackedIsAnnounced() public {
+        uint256[] memory words = _settled(0x111);
+        vm.recordLogs();
+        pools.unpack(pool, first / 16, _none(), 0xffff);
+        pools.unpack(pool, first / 16, words, 0xfff8);
+        pools.unpack(pool, first / 16 + 1, new uint256[](3), 0);
+        assertEq(vm.getRecordedLogs().length, 0);
+        pools.unpack(pool, first / 16, words, 1);
+        assertEq(vm.getRecordedLogs().length, 1);
+        vm.expectEmit(address(pools));
+        emit IPools.FilesUnpacked((pool << 32) | first, 6);
+        pools.unpack(pool, first / 16, words, 7);
+    }
+
+    /// Where a round leaves some files undecided, there are no words but the files' own.
     function test_lanesThatAreNotSettledAsAWholeKeepNothing() public {
         _settled(0x333);
-        assertEq(laneWords[pool][first / 16][0], 0);
+        _passWindow();
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_code(first + i), Codes.REJECT_WEIGHTS);
+            _finalize(first + i);
         }
         FileData[] memory lane = new FileData[](2);
         address third = _register(stranger, "third", STAKE);

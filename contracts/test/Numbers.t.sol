@@ -45,9 +45,9 @@ contract NumbersTest is Network {
         FileRef memory ref = _ref(s);
         uint256 free = pools.poolOf(VICTIM).free;
         vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, VICTIM, ALIAS | s));
-        pools.finalize(VICTIM, ALIAS | s, ref);
+        pools.finalize(VICTIM, ALIAS | s, ref, _none());
         assertEq(pools.poolOf(VICTIM).free, free);
-        pools.finalize(pool, s, ref);
+        pools.finalize(pool, s, ref, _none());
         assertEq(pools.poolOf(pool).free, BUDGET - FEES + FEES); // its fees are owed, and its stake paid them
     }
 

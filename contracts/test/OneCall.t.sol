@@ -81,7 +81,7 @@ contract OneCallTest is Network {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         uint256 trial = _dispute(operator, s);
         _blocks(3);
-        juries.draw(trial);
+        _drawTrial(trial);
         (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
         for (uint256 i = 0; i < 4; ++i) {
             vm.expectRevert(abi.encodeWithSelector(Voting.RevealNotOpen.selector, clock + 60));

@@ -79,13 +79,13 @@ contract TransfersTest is Planting {
         uint256 s = _submit();
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         _closeAll(0, 0);
         _blocks(4);
         uint256 bad = _submit();
         _voteAll(1, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, bad, _ref(bad));
+        pools.finalize(pool, bad, _ref(bad), _none());
         _closeAll(1, 0);
         _ended(0);
         assertEq(pools.poolOf(pool).free, BUDGET);

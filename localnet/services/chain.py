@@ -21,7 +21,7 @@ import httpx
 import localnet
 from localnet.ports import claim, lock_folder
 from protocol.errors import ConfigError, MusterError, UnreachableError
-from protocol.files import die_with_parent, write_atomic
+from protocol.files import write_atomic
 from protocol.waits import wait_for
 from runtime.entry import run_main
 from runtime.supervisor import Child
@@ -117,13 +117,8 @@ class Anvil:
         return fields["result"]
 
     def save(self, path: Path) -> None:
-        """Write the whole state to `path`: complete and on disk before the old file goes; the old one stays as .old."""
-        state = gzip.decompress(bytes.fromhex(self.call("anvil_dumpState", True)[2:]))
-        old = path.with_suffix(".old")
-        if path.exists():
-            old.unlink(missing_ok=True)
-            old.hardlink_to(path)
-        write_atomic(path, state)
+        """Write the whole state to `path`: complete and on disk before the old file goes."""
+        write_atomic(path, gzip.decompress(bytes.fromhex(self.call("anvil_dumpState", True)[2:])))
 
     def stop(self) -> None:
         self._stopping.set()
@@ -133,31 +128,22 @@ class Anvil:
 
 
 def saved_state(path: Path) -> Path | None:
-    """The newest complete state: `path`, else `.old`, else None on a first start.
-
-    Raises ConfigError if what is there is not a state: nothing is overwritten.
-    """
-    snapshots = [snapshot for snapshot in (path, path.with_suffix(".old")) if snapshot.exists()]
-    for candidate in snapshots:
-        try:
-            fields = json.loads(candidate.read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(fields, dict) and "blocks" in fields and "accounts" in fields:
-            return _one_genesis(candidate, fields)
-    if snapshots:
+    """Return a file with the saved state and one block 0, None on a first start: anvil 1.7 adds a block 0 of its own at
+    every start, and loads any of them the next time. Raises ConfigError if what is there is not a state: nothing is
+    overwritten."""
+    if not path.exists():
+        return None
+    try:
+        fields = json.loads(path.read_bytes())
+        numbers = [int(block["header"]["number"], 16) for block in fields["blocks"]]
+    except (OSError, ValueError, KeyError, TypeError):
         hint = "restore it from a copy, or remove --data to start anew"
-        raise ConfigError(f"the chain's state {path} is damaged", hint)
-    return None
-
-
-def _one_genesis(path: Path, fields: dict[str, Any]) -> Path:
-    """A state with one block 0: anvil 1.7 adds one of its own at every start, and loads any of them the next time."""
-    genesis = [block for block in fields["blocks"] if int(block["header"]["number"], 16) == 0]
+        raise ConfigError(f"the chain's state {path} is damaged", hint) from None
+    genesis = [block for block, number in zip(fields["blocks"], numbers, strict=True) if number == 0]
     if len(genesis) < 2:
         return path
     first = min(genesis, key=lambda block: int(block["header"]["timestamp"], 16))
-    fields["blocks"] = [first, *(block for block in fields["blocks"] if int(block["header"]["number"], 16) > 0)]
+    fields["blocks"] = [first, *(block for block, number in zip(fields["blocks"], numbers, strict=True) if number > 0)]
     repaired = path.with_suffix(".start")
     repaired.write_text(json.dumps(fields))
     return repaired
@@ -176,10 +162,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder that holds the chain's state")
     parser.add_argument("--port", type=int, default=8545, help="port on 127.0.0.1 (default %(default)s)")
     parser.add_argument("--chain-id", type=int, default=31337, help="(default %(default)s)")
-    parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
     options = parser.parse_args()
-    if options.with_parent:
-        die_with_parent()
     find_anvil()
     lock = lock_folder(options.data, "chain")
     claim(options.port, "the chain")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from localnet.ports import claim, lock_folder
 from protocol.errors import ConfigError
-from protocol.files import die_with_parent
 from runtime.entry import run_main
 
 INSTALL_SWIFT = "install muster[localnet] (Linux only); in a checkout: make setup"
@@ -25,10 +24,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder that holds everything")
     parser.add_argument("--port", type=int, default=9000, help="port on 127.0.0.1 (default %(default)s)")
     parser.add_argument("--bucket", default="muster", help="bucket made on start (default %(default)s)")
-    parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
     options = parser.parse_args()
-    if options.with_parent:
-        die_with_parent()
     os.umask(0o077)
     _lock = lock_folder(options.data, "S3 server")
     claim(options.port, "the S3 server")

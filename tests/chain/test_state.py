@@ -12,6 +12,7 @@ from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, WorkItem, terms, work
 from tests.conftest import TOKEN
 from trainer.pool.canaries import CanaryPlan
+from validator.decide import to_finalize
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 
@@ -100,6 +101,34 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     assert any(s.kind == "seat" for s in state.slashes)
     game.deployed.chain.later(120)
     assert game.claim(node) == 1000 * RATE
+    compare(game)
+
+
+def test_files_leave_their_lane_one_by_one(game: Game) -> None:
+    """Refused ones by their end, others where somebody gives them words of their own; the lane pays the rest."""
+    (_, node), (_, other), (_, cheat) = game.node(), game.node(), game.node()
+    makers = (node, cheat, other, cheat)
+    game.submit_lane(game.publish(), *((maker, work(str(place))) for place, maker in enumerate(makers)))
+    game.vote(0, {0: Code.ACCEPT, 1: Code.MALFORMED, 2: Code.ACCEPT, 3: Code.MALFORMED})
+    game.deployed.chain.later(61)
+    pools, files = game.suite.pools, list(game.state.submissions.values())
+    assert [len(file.lane_words) for file in files] == [4] * 4
+    assert [file.sequence for file in to_finalize(game.state, game.pool, game.suite.client.now())] == [1]
+    in_flight = pools.finalize(files[3])
+    pools.finalize(files[1]).send()
+    state = compare(game)
+    assert [bool(file.lane_words) for file in state.submissions.values()] == [True, False, True, True]
+    with pytest.raises(ContractError) as caught:
+        in_flight.send()
+    assert caught.value.name == "WrongFile"
+    (unpack,) = pools.unpacking([game.again(files[0]), game.again(files[1])])
+    unpack.send()
+    assert pools.unpacking([game.again(files[0])]) == (), "it has its own word"
+    compare(game)
+    pools.finalize(game.again(files[3])).send()
+    state = compare(game)
+    assert [bool(file.lane_words) for file in state.submissions.values()] == [False, False, True, False]
+    assert [game.claim(maker) for maker in (node, other)] == [1000 * RATE] * 2
     compare(game)
 
 

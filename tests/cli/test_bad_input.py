@@ -1,35 +1,15 @@
 """Bad input: every mistake gives one clear line that says what to do, an exit code other than 0, and loses nothing."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from cli.session import open_session
-from tests.cli.muster import CLOSED, PASSED_ON, ROOT, Key, Muster, make_key
+from tests.cli.muster import CLOSED, PASSED_ON, Key, Muster, make_key
 from tests.cli.pool_files import write_pool_files
 from tests.conftest import Deployed
-
-# A port in use
-
-
-def test_a_service_names_its_taken_port(tmp_path: Path, taken: int) -> None:
-    argv = [sys.executable, "-m", "localnet.services.chain", "--data", str(tmp_path / "chain"), "--port", str(taken)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2
-    assert f"port {taken} for the chain is in use; stop what uses it" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_the_demo_names_its_taken_port_before_it_makes_anything(tmp_path: Path, taken: int) -> None:
-    said = Muster(tmp_path).refused("demo", "--runs", tmp_path / "runs", "--http-port", taken)
-    assert f"port {taken}" in said
-    assert "in use" in said
-    assert not list((tmp_path / "runs").glob("*")) or not any((tmp_path / "runs").glob("*/keys"))
-
 
 # A wrong password, a missing key
 

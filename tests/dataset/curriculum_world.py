@@ -50,12 +50,10 @@ class LearningPool(JudgedPool):
     def __post_init__(self) -> None:
         self.bucket.put(object_key("configs", CONFIG.digest), CONFIG.canonical())
 
-    def tables(self, home: str | Path, objects: OpenObject | None = None, **waits: Any) -> MaskWriter:
-        """A trainer's, with a home of that name or path, and the pool's bucket unless it is to have another."""
-        folder = self.folder / home
-        folder.mkdir(exist_ok=True)
+    def tables(self, objects: OpenObject | None = None, **waits: Any) -> MaskWriter:
+        """A trainer's that has just begun, with the pool's bucket unless it is to have another."""
         waits = {"confirmations": 0, "patience": 0.0} | waits
-        return MaskWriter(CONFIG, self.game.pool, lambda: self.game.state, objects or self.bucket.get, folder, **waits)
+        return MaskWriter(CONFIG, self.game.pool, lambda: self.game.state, objects or self.bucket.get, **waits)
 
     def step_folder(self, step: int) -> Path:
         return self.folder / f"step-{step}"
@@ -66,7 +64,7 @@ class LearningPool(JudgedPool):
         folder = self.step_folder(step)
         shutil.copytree(tokenizer_folder(), folder)
         (folder / "weights").write_text(json.dumps(step))
-        self.tables("home").write(step, folder)
+        self.tables().write(step, folder)
         if forged is not None:
             (folder / MASK_FILE).write_bytes(forged.encoded(CONFIG))
         self.digests.append(self.publish_folder(folder, step, self.digests[-1] if self.digests else None))

@@ -150,6 +150,14 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         edited(17, lambda row: replace(row, completion="42")),
         "row 17 (submission 48, row 5): `completion` is not the text of its tokens",
     ),
+    "prompt": (
+        edited(0, lambda row: replace(row, prompt=row.prompt + " ")),
+        f"{FIRST}: `prompt` is not the text of its tokens",
+    ),
+    "file": (
+        edited(0, lambda row: replace(row, file_sha256=row.file_root)),
+        f"{FIRST}: `file_sha256` is not what the chain says",
+    ),
     "environment": (
         edited(0, lambda row: replace(row, environment="mathematics")),
         f"{FIRST}: `environment` or `problem` is not what its problem seed stands for",

@@ -235,17 +235,6 @@ def member_run(*workers: str) -> Schedule:
     return tell(run, commit(run, "1"))
 
 
-def test_it_shrinks_to_one_and_grows_again() -> None:
-    run = member_run("a", "b", "c", "d")
-    assert (run.step, set(run.members)) == (1, {"a", "b", "c", "d"})
-    run = tell(run, signed("a", "a1"), timeout(run))
-    assert (set(run.members), run.phase) == ({"a"}, Phase.OPEN)
-    run = tell(run, joined("b", "1"), joined("c", "0"), opened("a", "a1"))
-    assert run.phase == Phase.SETTLE
-    run = tell(run, commit(run, "2"))
-    assert (run.step, set(run.members)) == (2, {"a", "b"}), "c holds another state"
-
-
 def test_two_contributions_of_one_worker_are_none() -> None:
     run = tell(member_run("a", "b"), signed("a", "x"), signed("a", "y"))
     assert (set(run.barred), dict(run.documents)) == ({"a"}, {})

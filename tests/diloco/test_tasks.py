@@ -1,11 +1,11 @@
-"""Inner tasks on text and conversations: each document is one worker's, by a rule that moves little when workers come
+"""Inner tasks on text: each document is one worker's, by a rule that moves little when workers come
 and go; a restored task continues exactly, a newcomer begins where the others are; and as processes, with two ranks."""
 
 import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from diloco import inner
-from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, SftTaskConfig, TextTaskConfig
+from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, TextTaskConfig
 from diloco.log import Log, make_step
 from diloco.main import load_first_state
-from diloco.tasks import LanguageTask, language_learner, sft_task, text_task
+from diloco.tasks import TextTask, text_learner, text_task
 from diloco.transport import Transport
 from protocol.accounts import Account
 from protocol.errors import ConfigError
@@ -49,26 +49,17 @@ def text_config(folder: Path) -> TextTaskConfig:
     )
 
 
-def text_worker(model: Path, folder: Path) -> LanguageTask:
+def text_worker(model: Path, folder: Path) -> TextTask:
     config = text_config(folder)
-    return text_task(config, model, inner.text_corpus(config), RUN, language_learner(config, model, Placement()))
-
-
-def sft_worker(model: Path, folder: Path) -> LanguageTask:
-    path = folder / "talk.jsonl"
-    turns = [[{"role": "user", "content": text}, {"role": "assistant", "content": "yes"}] for text in TEXTS]
-    path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns))
-    config = SftTaskConfig(data=path, chat_template=False, batch=4, dtype="float32", heldout=4)
-    return sft_task(config, model, RUN, language_learner(config, model, Placement()))
+    return text_task(config, model, inner.text_corpus(config), RUN, text_learner(config, model, Placement()))
 
 
 def share(worker: int, step: int = 0, positions: tuple[int, ...] = ()) -> inner.DataShare:
     return inner.DataShare(RUN.seed, NAMES[worker], tuple(NAMES[:2]), (), step, positions)
 
 
-@pytest.mark.parametrize("make", [text_worker, sft_worker])
-def test_a_restored_task_continues_exactly(make: Callable[..., LanguageTask], model: Path, tmp_path: Path) -> None:
-    task = make(model, tmp_path)
+def test_a_restored_task_continues_exactly(model: Path, tmp_path: Path) -> None:
+    task = text_worker(model, tmp_path)
     before = task.metrics()["heldout_loss"]
     assert task.train(share(0), 0) > 0
     task.save(tmp_path / "saved")
@@ -77,7 +68,7 @@ def test_a_restored_task_continues_exactly(make: Callable[..., LanguageTask], mo
     assert task.train(share(0), 1) > 0
     weights, metrics = task.weights(), task.metrics()
     assert metrics["heldout_loss"] != before
-    again = make(model, tmp_path)
+    again = text_worker(model, tmp_path)
     again.restore(tmp_path / "saved")
     assert again.cursor == position
     again.train(share(0), 1)

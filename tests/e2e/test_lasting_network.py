@@ -12,8 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from localnet.background import leftovers
-from tests.e2e.running import muster
+from tests.e2e.running import muster, processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 SECONDS = 900.0
@@ -41,7 +40,7 @@ class Lasting:
         return next(dict(one) for one in self.ps()["processes"] if one["name"] == name)
 
     def pids(self) -> set[int]:
-        return {process.pid for process in leftovers(self.root)}
+        return set(processes_of(self.root))
 
     def until(self, what: Callable[[], bool]) -> None:
         end = time.monotonic() + SECONDS

@@ -1,6 +1,8 @@
 """Families of models through both engines, verification, trainer, export and reload, one tiny random model each."""
 
-from concurrent.futures import ThreadPoolExecutor
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,10 @@ NAMED = {family.name: family for family in FAMILIES}
 BOTH = pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")
 
 
-def check(found: dict[str, Any], rollouts: int) -> None:
-    assert found["rollouts"] == rollouts
-    assert found["rejected"] == 0
-    assert found["trainer_max_error"] < 1e-4
-    assert found["changed"] > 0.5
-
-
 @pytest.mark.parametrize("name", ["Llama 3", "Gemma 3"])
-def test_a_family_generates_verifies_trains_and_reloads(name: str) -> None:
+def test_a_family_generates_verifies_trains_and_reloads(tmp_path: Path, name: str) -> None:
     """In this process and without vLLM: some seconds."""
-    check(measure(NAMED[name], ["transformers"], 40, print, lambda: ThreadPoolExecutor(1)), 40)
+    measure(NAMED[name], tmp_path, ["transformers"], 2, lambda: ThreadPoolExecutor(1))
 
 
 @pytest.mark.slow
@@ -39,8 +34,10 @@ def test_a_family_generates_verifies_trains_and_reloads(name: str) -> None:
 @BOTH
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", NAMED)
-def test_engines_verify_one_another_before_and_after_a_training_step(name: str) -> None:
-    check(measure(NAMED[name], ["transformers", "vllm"], 60, print), 120)
+def test_engines_verify_one_another_before_and_after_a_training_step(tmp_path: Path, name: str) -> None:
+    """Each in a process of its own: vLLM keeps global state, and rewrites parts of transformers."""
+    spawned = partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"))
+    measure(NAMED[name], tmp_path, ["transformers", "vllm"], 3, spawned)
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.name)

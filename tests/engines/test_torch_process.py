@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from engines import torch_process
-from engines.factory import make_engine
 from engines.hf import TransformersEngine
 from engines.torch_process import StepPace, arithmetic_of, device_lost, prepare_vllm
 from protocol.errors import ConfigError, MusterError
@@ -20,21 +19,19 @@ from validator.judging.pipeline import LoadedEngine, OtherEngines
 
 
 def test_an_engine_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="choose one of auto, transformers, vllm"):
-        make_engine("llama")
     real = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "vllm" else real(name, *rest))
     with pytest.raises(MusterError, match="vLLM is not installed"):
-        make_engine("vllm")
-    assert make_engine("auto").info.name == "transformers"
+        EngineConfig(name="vllm").make()
+    assert EngineConfig(name="auto").make().info.name == "transformers"
 
 
 def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat asks, from a thread of its own: with the main thread importing, imports there broke transformers."""
-    code = "import sys; from engines.factory import make_engine; make_engine('transformers'); print(*sys.modules)"
+    code = "import sys; from engines.hf import TransformersEngine; TransformersEngine(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "transformers" in done.stdout.split()
-    engine = make_engine("transformers")
+    engine = TransformersEngine()
 
     def importing(name: str, *rest: object) -> None:
         raise AssertionError(f"imports {name}")
@@ -48,7 +45,7 @@ def test_environment_and_importing_interfaces_without_torch() -> None:
     assert found["OMP_NUM_THREADS"] == "2"
     assert found["KMP_BLOCKTIME"] == "1"
     assert ("LD_PRELOAD" in found) == (torch_process.intel_openmp() is not None)
-    modules = "engines.base, engines.factory, engines.torch_process"
+    modules = "engines.base, runtime.process, engines.torch_process"
     code = f"import sys, {modules}, protocol.toploc.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
@@ -185,4 +182,4 @@ def test_vllm_sees_the_gpus_from_its_device_on(
 
 def test_only_vllm_divides_a_model_over_gpus() -> None:
     with pytest.raises(ConfigError, match="tensor_parallel 2"):
-        make_engine("transformers", tensor_parallel=2)
+        EngineConfig(name="transformers", tensor_parallel=2).make()

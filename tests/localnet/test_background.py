@@ -19,7 +19,6 @@ from filelock import FileLock
 from chain.indexer.state import needed
 from cli.pool.config import load_terms
 from localnet.background import (
-    MARK,
     SEATS,
     BackgroundNetwork,
     NetworkFolder,
@@ -29,7 +28,6 @@ from localnet.background import (
     ProcessState,
     check_ports,
     choose_port,
-    clean_up,
     delete,
     plan_of,
     process_entry,
@@ -208,14 +206,6 @@ def test_a_disk_that_takes_no_state_for_a_moment_does_not_end_its_publishing(
     assert tries == [tmp_path / "supervisor.json"] * 3
 
 
-def sleeper(**variables: str) -> "subprocess.Popen[bytes]":
-    argv = [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"]
-    process = subprocess.Popen(argv, env=dict(os.environ) | variables, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
-
-
 def state_of(pid: int, created: float) -> NetworkState:
     running: Any = SimpleNamespace(pid=1)
     entry = process_entry(Child("worker-1", [], Path("worker-1.log"), since=7.0, process=running), 0.0, 0.0)
@@ -266,7 +256,7 @@ def test_a_killed_supervisor_takes_its_processes_with_it_even_if_its_number_is_u
 
 
 def test_a_supervisor_that_has_ended_but_was_not_waited_for_does_not_live() -> None:
-    process = sleeper()
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     created = psutil.Process(process.pid).create_time()
     state = state_of(process.pid, created)
     assert state.lives()
@@ -274,19 +264,3 @@ def test_a_supervisor_that_has_ended_but_was_not_waited_for_does_not_live() -> N
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not state.lives()
     process.wait()
-
-
-def test_what_a_killed_supervisor_left_is_ended_and_nothing_else(tmp_path: Path) -> None:
-    ours, another = sleeper(**{MARK: str(tmp_path)}), sleeper(**{MARK: str(tmp_path / "other")})
-    try:
-        said: list[str] = []
-        clean_up(tmp_path, said.append)
-        assert [f"pid {ours.pid}" in line for line in said] == [True]
-        assert not psutil.pid_exists(ours.pid)
-        assert another.poll() is None
-        clean_up(tmp_path, said.append)
-        assert len(said) == 1
-    finally:
-        for process in (ours, another):
-            process.kill()
-            process.wait()

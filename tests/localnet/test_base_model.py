@@ -16,15 +16,3 @@ def test_a_base_model_that_cannot_be_made_ends_the_run_with_the_reason(tmp_path:
     with pytest.raises(MusterError, match=r"(?s)base-model failed .*missing\.json.*base-model\.log"):
         wait_for_folder(process, supervisor.check, said.append)
     assert said
-
-
-def test_a_run_that_is_stopped_does_not_wait_for_its_base_model(tmp_path: Path) -> None:
-    def stopped() -> None:
-        raise KeyboardInterrupt
-
-    supervisor = Supervisor()
-    process = supervisor.start(base_model_process(tmp_path / "missing.json", 7, tmp_path / "log"))
-    with pytest.raises(KeyboardInterrupt):
-        wait_for_folder(process, stopped, lambda _: None)
-    supervisor.stop()
-    assert process.pid is None

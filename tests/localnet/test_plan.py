@@ -1,7 +1,6 @@
 """What a run plans, and what its processes are told."""
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from localnet.network import Network, Stop
 from localnet.onboarding import KeyRing
 from localnet.plan import POOL, make_plan, new_run_folder, pool_config, pool_terms
 from localnet.real import real_plan
-from protocol.errors import ConfigError
 from runtime.supervisor import Child, Supervisor
 
 
@@ -20,16 +18,6 @@ def test_the_latest_run_is_found_by_its_link(tmp_path: Path) -> None:
     assert first != second
     assert (tmp_path / "latest").resolve() == second
     assert "seed7" in second.name
-
-
-def test_a_taken_port_is_named_before_a_folder_is_made(tmp_path: Path) -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"port {port} for s3 is in use.*--s3-port"):
-            make_plan(tmp_path, 7, 2, s3_port=port)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -11,7 +11,7 @@ from localnet.ports import claim_port
 
 
 def test_claimed_ports_differ_and_no_outgoing_connection_takes_them() -> None:
-    claimed = [claim_port("a test", 0) for _ in range(100)]
+    claimed = [claim_port() for _ in range(100)]
     assert len(set(claimed)) == 100
     with socket.socket() as outgoing:
         outgoing.bind(("127.0.0.1", 0))
@@ -20,11 +20,11 @@ def test_claimed_ports_differ_and_no_outgoing_connection_takes_them() -> None:
 
 def test_processes_claim_different_ports_until_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens yet, so no port is seen to be taken."""
-    start = min(claim_port("a test", 0), ports._RANGE.stop - 60)
+    start = min(claim_port(), ports._RANGE.stop - 60)
     few = range(start, start + 60)
     code = (
         "import sys\nfrom localnet import ports\nports._RANGE = range(int(sys.argv[1]), int(sys.argv[2]))\n"
-        "print(*[ports.claim_port('another', 0) for _ in range(20)], flush=True)\nsys.stdin.read()"
+        "print(*[ports.claim_port() for _ in range(20)], flush=True)\nsys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(few.start), str(few.stop)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
@@ -33,6 +33,6 @@ def test_processes_claim_different_ports_until_they_end(monkeypatch: pytest.Monk
         assert len(theirs) == 20
         monkeypatch.setattr(ports, "_RANGE", few)
         for _ in range(10):
-            assert claim_port("a test", 0) not in theirs
+            assert claim_port() not in theirs
     monkeypatch.setattr(ports, "_RANGE", range(min(theirs), min(theirs) + 1))
-    assert claim_port("a test", 0) in theirs, "whoever ended claims nothing"
+    assert claim_port() in theirs, "whoever ended claims nothing"

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.diagnose import NAMES, Facts, WatchedPool
+from runtime.diagnose import NAMES, Facts
 from runtime.watch import Watcher, WatchGauges
 from tests.orchestrator.conftest import Desk, desk
 from tests.runtime.test_diagnose import config
@@ -107,8 +107,7 @@ def exposed(desk: Desk, home: Path) -> set[str]:
     service = desk.http.get("/metrics").text
     watched = str(next(iter(desk.view.state.accounts))[1])
     watcher = Watcher(config(home=home, node=watched))
-    pool = WatchedPool(stake=1, least_stake=1)
-    watcher.facts = Facts(now=1.0, free={"home": 1}, transactions_left={"node": 1}, pool=pool)
+    watcher.facts = Facts(now=1.0, free={"home": 1}, transactions_left={"node": 1}, state=desk.view.state)
     registry = CollectorRegistry()
     registry.register(WatchGauges(watcher))
     text = service + generate_latest(registry).decode()

@@ -132,8 +132,12 @@ class ScriptedChain:
     def claim(self, key: LocalAccount, units: int) -> None:
         self.emit("Pools", "Claimed", pool=1, node=key.address, units=units, amount=units * RATE)
 
-    def fee(self, key: LocalAccount, paid: int, burnt: int) -> None:
-        self.emit("Pools", "FeePaid", pool=1, to=key.address, paid=paid, burnt=burnt)
+    def fee(self, paid: int, burnt: int) -> None:
+        """To the seat that judges all lanes, for the first one."""
+        if all(event.name != "SeatOpened" for event in self.events):
+            self.seat(OWNER)
+        amounts = {"paid": paid, "burnt": burnt, "penalty": 0}
+        self.emit("Court", "MemberClosed", pool=1, lane=min(self.drawn), seat=1, round=0, **amounts)
 
 
 def started(*nodes: LocalAccount, voters: Iterable[LocalAccount] = (), budget: int = 10_000_000) -> ScriptedChain:

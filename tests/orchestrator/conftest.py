@@ -153,7 +153,7 @@ def finish_run(desk: Desk) -> RunRecord:
     chain.finalize(CHEAT, bad, Code.REJECT_WEIGHTS, 5000, 3003)
     chain.publish(1)
     chain.submit(NODE, 2, step=1, units=60)
-    chain.fee(VOTER, 500, 1)
+    chain.fee(500, 1)
     chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
     desk.follow()
     weights = {"weights_fetched": 8.0, "weights_overlapped": 6.0, "swaps": 2.0, "swap_pause": 0.125}

@@ -69,7 +69,7 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
             chain.finalize(NODE, sequence, code, fees, fees)
             budget.returned(code, units, fees)
         if close and (final or code.is_paid):
-            chain.fee(VOTER, 2 * FEE, FEE)
+            chain.fee(2 * FEE, FEE)
     if claimable:
         chain.claim(NODE, claimable)
     view = escrow(replay(chain.events), 1)
@@ -117,10 +117,11 @@ def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
 
 
 def test_validators_fees_are_rows_of_their_own() -> None:
-    chain = started(voters=[VOTER])
-    chain.fee(VOTER, 700, 0)
+    chain = started(NODE, voters=[VOTER])
+    chain.settle(NODE, chain.submit(NODE, 0), Code.ACCEPT)
+    chain.fee(700, 0)
     chain.emit("Seats", "SeatPenalised", seat=1, amount=50, bond=8950)
-    (row,) = rows(replay(chain.events), 1, 0)
+    (row,) = [row for row in rows(replay(chain.events), 1, 0) if row.role == "validator"]
     assert (row.address, row.role, row.fees, row.slashed) == (VOTER.address, "validator", 700, 50)
 
 

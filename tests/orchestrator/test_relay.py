@@ -245,6 +245,31 @@ def test_no_file_is_relayed_to_a_step_whose_seed_a_reorganisation_of_60_blocks_c
     assert (landed.node, landed.units) == (node.address, 2000)
 
 
+def test_a_lane_in_flight_is_taken_by_no_chain_that_lacks_its_seed(bench: Bench) -> None:
+    """Whoever sends it again, such as a block producer that kept it; on the chain that it names it is taken."""
+    game, chain = bench.game, bench.game.deployed.chain
+    _, node = game.node()
+    pools = game.deployed.suite(game.service).pools
+    chain.mine(60)
+    game.publish()
+    chain.mine(2)
+    seed_block = game.state.pools[game.pool].steps[0].seed_block
+    anchor = pools.anchor(seed_block)
+    assert anchor[0] == seed_block
+    lane = pools.submit_lane(game.pool, [work("file").signed(node, game.pool_id, 0, 0)], anchor=anchor)
+    kept = chain.rpc("evm_snapshot")
+    lane.send()
+    chain.rpc("evm_revert", kept)
+    chain.rpc("anvil_reorg", 60, [])
+    game.publish()  # the step has another seed now
+    chain.mine(60)
+    with pytest.raises(ContractError, match="made on another chain") as caught:
+        lane.send()
+    assert caught.value.name == "OtherChain"
+    assert game.state.submissions_of(game.pool) == []
+    assert pools.anchor(1)[0] == pools.anchor()[0] == game.suite.client.head().number - 8
+
+
 def test_a_lane_that_was_mined_before_its_seed_changed_fills_no_gap_of_nonces(bench: Bench) -> None:
     """While a later transaction of the service waits, which the chain cannot mine without what it forgot."""
     game, chain = bench.game, bench.game.deployed.chain

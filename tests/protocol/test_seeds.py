@@ -1,6 +1,5 @@
 """Thinking budgets: a node's class is fixed by its address, and every role derives the same targets from it."""
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -17,10 +16,6 @@ CLASSES = ((8, 12), (16, 20), (28, 36))
 BUDGETS = CONFIG.model_copy(update={"work": CONFIG.work.model_copy(update={"targets": (), "length_tiers": CLASSES})})
 
 
-def some_address(dice: random.Random) -> str:
-    return f"0x{dice.randrange(1 << 160):040x}"
-
-
 @given(st.integers(0, (1 << 160) - 1), st.integers(1, 16))
 def test_every_address_is_of_one_class_and_stronger_ones_lie_higher(number: int, classes: int) -> None:
     mine = length_tier(f"0x{number:040x}", classes)
@@ -28,10 +23,7 @@ def test_every_address_is_of_one_class_and_stronger_ones_lie_higher(number: int,
     assert (mine << 160) <= number * classes < (mine + 1) << 160
 
 
-def test_classes_are_equally_large_and_the_strongest_of_four_is_the_strongest_of_two() -> None:
-    dice = random.Random(1)
-    found = [length_tier(some_address(dice), 3) for _ in range(6000)]
-    assert all(1850 < found.count(one) < 2150 for one in range(3))
+def test_the_strongest_of_four_is_the_strongest_of_two() -> None:
     address = "0xC" + "0" * 39
     assert [length_tier(address, classes) for classes in (1, 2, 3, 4)] == [0, 1, 2, 3]
 

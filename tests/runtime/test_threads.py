@@ -61,7 +61,7 @@ def retained_files(folder: Path) -> None:
 def relay(folder: Path) -> None:
     client = MagicMock()
     client.config.cache = folder
-    serving = PoolRelay(client, ServeWeights(host="127.0.0.1", port=claim_port("relay", None)), None)
+    serving = PoolRelay(client, ServeWeights(host="127.0.0.1", port=claim_port()), None)
     serving._threads[2].start()
 
 
@@ -125,7 +125,7 @@ def kill_publisher(folder: Path) -> None:
 
 
 def kill_miner(folder: Path) -> None:
-    anvil = Anvil(claim_port("anvil", None), 31337, folder / "log")
+    anvil = Anvil(claim_port(), 31337, folder / "log")
     anvil._mine = die  # type: ignore[method-assign]
     anvil.miner = threading.Thread(target=die)
     anvil.miner.start()

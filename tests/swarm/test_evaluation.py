@@ -12,7 +12,6 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 from swarm.config import MeasuringConfig
 from swarm.envelope import heldout_noise, heldout_problem, round_problem
-from swarm.exchange import FolderExchange
 from swarm.generation import HeldOut, check_held_out
 from swarm.member import Member, assemble
 from swarm.state import measured
@@ -38,7 +37,7 @@ def member(world: SwarmWorld, name: int, home: str, engine: Engine, every: int) 
     evaluation = MeasuringConfig(every=every, problems=24)
     config = world.config(name, home=world.root / home, evaluation=evaluation)
     config.home.mkdir()
-    return assemble(config, engine, FolderExchange(world.root / "nobody"))
+    return assemble(config, engine, world.exchange)
 
 
 def measurements(engine: Listening) -> set[tuple[tuple[float, ...], ...]]:

@@ -1,29 +1,20 @@
-"""A folder and a real bucket are the same to a member."""
+"""A real bucket as members use it, and whose envelopes they fetch first."""
 
 import hashlib
 import random
 import secrets
-from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from protocol.errors import IntegrityError, UnreachableError
+from benchmarks.swarm import MemoryExchange
+from protocol.errors import IntegrityError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from swarm import inbox as inbox_module
-from swarm.exchange import (
-    BucketExchange,
-    Exchange,
-    FolderExchange,
-    ListingEntry,
-    RefusedForGood,
-    envelope_key,
-    own_entry,
-    take_turns,
-)
+from swarm.exchange import BucketExchange, ListingEntry, RefusedForGood, envelope_key, own_entry, take_turns
 from swarm.member import EnvelopeOutbox
 from tests.storage.conftest import bucket, s3
 from tests.swarm.samples import KEYS, honest_envelope, inbox_of, signed
@@ -31,15 +22,12 @@ from tests.swarm.samples import KEYS, honest_envelope, inbox_of, signed
 __all__ = ["bucket", "s3"]
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def exchange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Exchange]:
-    if request.param == "folder":
-        yield FolderExchange(tmp_path)
-    else:
-        yield BucketExchange(request.getfixturevalue("bucket"))
+@pytest.fixture
+def exchange(bucket: Bucket) -> BucketExchange:
+    return BucketExchange(bucket)
 
 
-def test_left_and_found(exchange: Exchange) -> None:
+def test_left_and_found(exchange: BucketExchange) -> None:
     data = signed(0)
     key = exchange.publish(data)
     assert key == envelope_key(data) == exchange.publish(data)
@@ -56,7 +44,7 @@ def test_left_and_found(exchange: Exchange) -> None:
 @pytest.mark.parametrize("start", ["00000000", "80000000", "ffffffff"])
 @pytest.mark.parametrize("kind", ["", "0x"])
 def test_a_listing_that_begins_anywhere_has_every_envelope_once(
-    exchange: Exchange, kind: str, start: str, monkeypatch: pytest.MonkeyPatch
+    exchange: BucketExchange, kind: str, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secrets, "token_hex", lambda _size: start)
     monkeypatch.setattr(secrets, "choice", lambda _kinds: kind)
@@ -67,58 +55,26 @@ def test_a_listing_that_begins_anywhere_has_every_envelope_once(
     }
     found = list(exchange.listed())
     assert sorted(found) == sorted(there | left)
-    if isinstance(exchange, BucketExchange):
-        places = [one.path for one in found]
-        assert places == sorted(places, key=lambda place: (place <= f"envelopes/{kind}{start}", place))
+    places = [one.path for one in found]
+    assert places == sorted(places, key=lambda place: (place <= f"envelopes/{kind}{start}", place))
 
 
-def test_what_a_gate_put_into_the_bucket_is_listed_as_nobodys(bucket: Bucket) -> None:
+def test_what_a_gate_put_into_the_bucket_is_listed_as_nobodys(exchange: BucketExchange, bucket: Bucket) -> None:
     data = signed(1, 77)
     bucket.put(envelope_key(data), data)
     entry = ListingEntry(envelope_key(data))
-    exchange = BucketExchange(bucket)
     assert entry in list(exchange.listed())
     assert exchange.get(entry, 10_000) == data
 
 
-def test_changed_bytes_are_noticed(exchange: Exchange, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_changed_bytes_are_noticed(exchange: BucketExchange, bucket: Bucket) -> None:
     entry = own_entry(signed(0, 5))
-    if isinstance(exchange, FolderExchange):
-        exchange.publish(signed(0, 5))
-        (tmp_path / entry.path).write_bytes(b"wrong")
-    else:
-        request.getfixturevalue("bucket").put_first(entry.path, b"wrong")
+    bucket.put_first(entry.path, b"wrong")
     with pytest.raises(IntegrityError):
         exchange.get(entry, 100)
 
 
-def test_a_folder_of_what_is_no_envelope_lists_those_that_are(tmp_path: Path) -> None:
-    """A link to another folder, a folder that cannot be read, a file with an address for its name, other names."""
-    exchange, inside = FolderExchange(tmp_path), tmp_path / "envelopes"
-    exchange.publish(signed(0))
-    entry = own_entry(signed(0))
-    (inside / ("0x" + "a" * 40)).symlink_to(inside / entry.peer)
-    (inside / ("0x" + "b" * 40)).write_bytes(b"")
-    (inside / ("0x" + "c" * 40)).symlink_to("nowhere")
-    (inside / "notes").mkdir()
-    (inside / entry.peer / "notes.txt").write_bytes(b"")
-    (inside / entry.peer / "deeper").mkdir()
-    assert list(exchange.listed()) == [entry]
-
-
-def test_what_is_gone_says_so(tmp_path: Path) -> None:
-    exchange = FolderExchange(tmp_path / "gone")
-    calls: list[Callable[[], object]] = [
-        lambda: exchange.publish(signed(0)),
-        lambda: list(exchange.listed()),
-        lambda: exchange.get(ListingEntry(object_key("envelopes", bytes(32))), 1),
-    ]
-    for call in calls:
-        with pytest.raises(UnreachableError):
-            call()
-
-
-class RefusingExchange(FolderExchange):
+class RefusingExchange(MemoryExchange):
     """Takes the first member's round 0 never."""
 
     def publish(self, data: bytes) -> str:
@@ -128,7 +84,7 @@ class RefusingExchange(FolderExchange):
 
 
 def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path: Path) -> None:
-    outbox, exchange = EnvelopeOutbox(tmp_path / "outbox", KEYS[0]), RefusingExchange(tmp_path)
+    outbox, exchange = EnvelopeOutbox(tmp_path / "outbox", KEYS[0]), RefusingExchange()
     for number in (0, 1):
         outbox.put(honest_envelope(0, number))
     outbox.send(exchange)
@@ -198,9 +154,9 @@ def test_what_is_to_come_last_comes_after_everybodys() -> None:
     assert [one.peer for one in chosen] == ["a"] * 9 + ["late"] * 3
 
 
-def test_a_flood_below_ones_own_address_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_below_ones_own_address_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "FETCHED", 2)
-    exchange = FolderExchange(tmp_path)
+    exchange = MemoryExchange()
     for number in range(12):
         exchange.publish(signed(1, number, (0,)))
     exchange.publish(signed(0, 0, (0,)))
@@ -211,27 +167,23 @@ def test_a_flood_below_ones_own_address_keeps_nobody_waiting(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("wrong", [None, b"{}"])
-def test_what_lies_below_another_address_is_not_read_there_and_hides_nothing(
-    tmp_path: Path, wrong: bytes | None
-) -> None:
+def test_what_lies_below_another_address_is_not_read_there_and_hides_nothing(wrong: bytes | None) -> None:
     """Else who floods there would have others' turns."""
-    exchange, inbox = FolderExchange(tmp_path), inbox_of()
+    exchange, inbox = MemoryExchange(), inbox_of()
     flood = [signed(1, number, (0,)) for number in range(4)]
     for data in flood:
-        path = tmp_path / own_entry(data)._replace(peer=ADDRESS).path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(wrong or data)
+        exchange.envelopes[own_entry(data)._replace(peer=ADDRESS)] = wrong or data
     assert inbox.collect(exchange, 0) == 0
     assert not inbox.state.records, "nobody is blamed: anybody could have put it there"
     exchange.publish(flood[0])
     assert inbox.collect(exchange, 1) == 1
 
 
-def test_the_same_envelope_in_two_places_is_one(tmp_path: Path) -> None:
+def test_the_same_envelope_in_two_places_is_one() -> None:
     data = signed()
-    exchange, inbox = FolderExchange(tmp_path), inbox_of()
+    exchange, inbox = MemoryExchange(), inbox_of()
     exchange.publish(data)
-    (tmp_path / own_entry(data).key).write_bytes(data)
-    assert len(list(islice(exchange.listed(), 5))) == 2
+    exchange.envelopes[ListingEntry(envelope_key(data))] = data
+    assert len(list(exchange.listed())) == 2
     assert sum(inbox.collect(exchange, number) for number in range(3)) == 1
     assert not inbox.state.records[KEYS[0].address].breaches

@@ -374,18 +374,17 @@ def page(*rounds: int, then: str | None = None) -> EnvelopeListing:
 CURSOR = "1-0x" + "0" * 40
 
 
-def test_a_listing_without_an_end_ends(tmp_path: Path) -> None:
-    for pages in ((page(1, then=CURSOR), page(2, then=CURSOR)), (page(then=CURSOR), page(then=CURSOR))):
-        with served(lying(tmp_path, *pages)) as url, pytest.raises(UnreachableError, match="without an end"):
-            list(islice(through(url).listed(), 20))
+EMPTY = [page(then=CURSOR.replace("1-", f"{number}-")) for number in range(1, 40)]
 
 
-def test_a_listing_that_names_nothing_ends(tmp_path: Path) -> None:
-    empty = [page(then=CURSOR.replace("1-", f"{number}-")) for number in range(1, 40)]
-    gate = lying(tmp_path, *empty)
+@pytest.mark.parametrize("pages", [[page(1, then=CURSOR), page(2, then=CURSOR)], [page(then=CURSOR)] * 2, EMPTY])
+def test_a_listing_without_an_end_ends(tmp_path: Path, pages: list[EnvelopeListing]) -> None:
+    """Nothing else would stop whoever counts keys of a listing that names nothing."""
+    gate = lying(tmp_path, *pages)
     with served(gate) as url, pytest.raises(UnreachableError, match="without an end"):
-        list(through(url).listed())
-    assert gate.asked == 1, "nothing else would stop whoever counts keys"
+        list(islice(through(url).listed(), 20))
+    assert gate.asked <= 2
+    assert gate.asked == 1 or pages is not EMPTY
 
 
 def test_nothing_leads_into_the_members_own_network(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def through(gate: Process, world: SwarmWorld, name: int) -> GateExchange:
 
 
 def test_members_share_without_a_key_of_the_bucket(gate: Process, world: SwarmWorld) -> None:
-    config, other = world.config(0, exchange=None, gate={"url": gate.url}), world.account(1).address
+    config, other = world.config(0, s3=None, gate={"url": gate.url}), world.account(1).address
     member = assemble(config, TransformersEngine())
     through(gate, world, 1).publish(world.envelope(1, 0, (0, 1)))
     run_rounds(member, 1)

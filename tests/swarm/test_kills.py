@@ -20,15 +20,19 @@ from engines.torch_process import torch_environment
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import locked, write_atomic
 from protocol.waits import wait_for
+from storage.s3 import Bucket
 from swarm import state
 from swarm.config import MixConfig
 from swarm.envelope import open_envelope
-from swarm.exchange import FolderExchange
+from swarm.exchange import BucketExchange
 from swarm.main import MemberDaemon, run
 from swarm.state import JOURNAL, STATUS, MemberProgress, read_journal
+from tests.localnet.services.running import ServiceProcess, settings_of
+from tests.storage.conftest import bucket, s3
 from tests.swarm.world import DOCUMENT, SwarmWorld, journal, shared_names
 from trainer.checkpoint import checkpoints
 
+__all__ = ["bucket", "s3"]
 FEW = MixConfig(own=3, shared=1)  # so few of what is on offer that much is left
 
 
@@ -130,7 +134,7 @@ def test_what_a_damaged_checkpoint_knew_of_others_is_found_again(world: SwarmWor
     (checkpoints(made.progress.home / "checkpoints")[-1] / "state.json").write_bytes(b"{}")
     again = world.member(0)
     assert not again.inbox.state.seen
-    again.inbox.collect(FolderExchange(world.exchange), 1)
+    again.inbox.collect(world.exchange, 1)
     assert again.inbox.state.seen == heard
 
 
@@ -143,10 +147,12 @@ def test_two_processes_do_not_work_in_one_home(world: SwarmWorld, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_again_and_again(world: SwarmWorld) -> None:
+def test_a_process_that_is_killed_again_and_again(world: SwarmWorld, s3: ServiceProcess, bucket: Bucket) -> None:
     """kill -9 at random moments of real processes, three times."""
     neighbours(world, 2)
-    config = world.config(0, rounds=4)
+    for data in world.envelopes.values():
+        BucketExchange(bucket).publish(data)
+    config = world.config(0, rounds=4, s3=settings_of(s3))
     path = world.root / "member.json"
     path.write_text(config.model_dump_json())
     command = [sys.executable, "-c", f"from pathlib import Path; from swarm.main import run; run(Path({str(path)!r}))"]

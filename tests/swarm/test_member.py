@@ -15,7 +15,6 @@ from storage.keys import check_content
 from swarm import plausibility
 from swarm.config import MixConfig
 from swarm.envelope import open_envelope, seal
-from swarm.exchange import FolderExchange
 from swarm.inbox import RECENT_ROUNDS, Inspector
 from swarm.member import Member
 from swarm.plausibility import PlausibilityJudge
@@ -34,7 +33,7 @@ def test_two_members_learn_from_one_another(world: SwarmWorld) -> None:
         if all(shared_names(made) for made in pair):
             break
     for key, data in world.envelopes.items():
-        check_content(f"envelopes/{key.name}", data)
+        check_content(key.key, data)
         envelope = open_envelope(data, DOCUMENT)
         assert all(len(set(group.rewards)) > 1 for group in envelope.groups), "groups without advantage teach nobody"
     for made, other in zip(pair, pair[::-1], strict=True):
@@ -58,8 +57,7 @@ def test_shared_groups_change_the_weights(world: SwarmWorld) -> None:
 
 
 def test_it_goes_on_alone_and_sends_later(world: SwarmWorld) -> None:
-    made, away = world.member(0), world.root / "away"
-    world.exchange.rename(away)
+    made, world.exchange.away = world.member(0), True
     waiting: list[int] = []
     while len(waiting) < 2 and made.progress.next < 40:
         made.advance()
@@ -67,7 +65,7 @@ def test_it_goes_on_alone_and_sends_later(world: SwarmWorld) -> None:
     rounds = made.progress.next
     assert all(line["alone"] for line in journal(made))
     assert len(waiting) == made.status(rounds)["unsent"] == 2
-    away.rename(world.exchange)
+    world.exchange.away = False
     made.advance()
     assert not made.alone
     assert set(waiting) <= {open_envelope(data, DOCUMENT).round for data in world.envelopes.values()}
@@ -76,13 +74,12 @@ def test_it_goes_on_alone_and_sends_later(world: SwarmWorld) -> None:
 
 def test_a_liar_is_found_out_and_not_drawn_again(world: SwarmWorld) -> None:
     liar, made = world.member(1), world.member(0)
-    (path,) = world.share(liar)
-    envelope = open_envelope(path.read_bytes(), DOCUMENT)
-    path.unlink()
+    (entry,) = world.share(liar)
+    envelope = open_envelope(world.exchange.envelopes.pop(entry), DOCUMENT)
     first = envelope.groups[0]
     lies = [one.model_copy(update={"reward": 1.0 - one.reward}) for one in first.completions]
     false = envelope.model_copy(update={"groups": [first.model_copy(update={"completions": lies})]})
-    FolderExchange(world.exchange).publish(seal(false, world.account(1)))
+    world.exchange.publish(seal(false, world.account(1)))
     made.advance()
     address = world.account(1).address
     assert made.inbox.state.records[address].breaches == 1
@@ -142,9 +139,9 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
     made = world.member(0)
     world.share(made, 2)
     anew = world.member(0, home=world.root / "anew", temperature=0.98, members=(world.account(1).address,))
-    away = world.exchange.rename(world.root / "away")
+    world.exchange.away = True
     anew.advance()
-    away.rename(world.exchange)
+    world.exchange.away = False
     while anew.progress.next < made.progress.next:
         anew.advance()
     check_signed_once(world, 0)
@@ -156,7 +153,7 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
 
 def groups_in(made: Member, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
     """What of an envelope the member would train on."""
-    found = Inspector(DOCUMENT, TEXTS).inspect(envelope).groups
+    found = Inspector(DOCUMENT, TEXTS).inspect(open_envelope(envelope, DOCUMENT)).groups
     groups = [(one, made.retokeniser.group(one)) for one in found]
     return [(one, group) for one, group in groups if group is not None]
 

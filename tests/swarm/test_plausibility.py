@@ -14,7 +14,6 @@ from attacks.swarm import Text, scored_group, worked_answer
 from environments.registry import load_environment
 from protocol.files import write_folder
 from swarm import plausibility
-from swarm.config import MixConfig
 from swarm.envelope import SharedGroup, round_problem
 from swarm.member import Member
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
@@ -144,7 +143,6 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
 
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)  # a policy that knows nothing finds nothing impossible
-CREDULOUS = MixConfig(own=3, shared=3, plausibility=False)
 
 
 @pytest.fixture(scope="module")
@@ -180,25 +178,19 @@ def shared_by(world: SwarmWorld, groups: list[SharedGroup], number: int) -> list
     ]
 
 
-@pytest.mark.parametrize("kind", ["phrase", "phrase, one of eight", "wrong fact", "length"])
-def test_planted_text_is_doubted_and_not_trained_on(world: SwarmWorld, kind: str) -> None:
-    assert len(world.poison(1, 2, kind)) == 2
+def test_planted_text_is_doubted_and_not_trained_on(world: SwarmWorld) -> None:
+    kinds = ("phrase", "phrase, one of eight", "wrong fact", "length")
+    for name, kind in enumerate(kinds, 1):
+        assert len(world.poison(name, 2, kind)) == 2
     made = world.member(0)
     for _ in range(2):
         made.advance()
     assert not shared_names(made)
-    record = made.inbox.state.records[world.account(1).address]
-    assert record.doubted >= 6
-    assert record.breaches == record.trained == 0, "it is no proof of anything"
-    assert record.plausibility < 0.2
-
-
-def test_without_the_judge_planted_text_is_trained_on(world: SwarmWorld) -> None:
-    world.poison(1, 1, "phrase")
-    made = world.member(0, mix=CREDULOUS)
-    made.advance()
-    assert len(shared_names(made)) == 3
-    assert made.inbox.state.records[world.account(1).address].trained == 3
+    for name, kind in enumerate(kinds, 1):
+        record = made.inbox.state.records[world.account(name).address]
+        assert record.doubted >= 6, kind
+        assert record.breaches == record.trained == 0, "it is no proof of anything"
+        assert record.plausibility < 0.2, kind
 
 
 def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:

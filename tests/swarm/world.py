@@ -1,21 +1,23 @@
-"""Members of a swarm of sums, with homes, keys and an exchange in one folder."""
+"""Members of a swarm of sums, with homes, keys and an exchange."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from attacks.swarm import POISONS, Poisoner, Text, scored_group
+from benchmarks.swarm import MemoryExchange
 from engines.hf import TransformersEngine
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from protocol.errors import UnreachableError
 from runtime.keystore import store
 from runtime.process import KeyConfig
 from swarm.config import MixConfig, SwarmMemberConfig
 from swarm.envelope import Envelope, SwarmDocument, round_problem, seal
-from swarm.exchange import FolderExchange
+from swarm.exchange import ListingEntry
 from swarm.main import MemberDaemon
 from swarm.member import Member, assemble
 from swarm.state import JOURNAL, read_journal
@@ -25,6 +27,7 @@ from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 DOCUMENT = SwarmDocument(
     name="sums", environments=(SUMS,), answer_after=END_OF_THOUGHT, groups=6, samples=6, text_bytes=400
 )
+NO_BUCKET = {"endpoint": "http://127.0.0.1:1", "bucket": "none", "credentials": "none"}
 TEXTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
 TRAIN = TrainConfig(
     steps=50,
@@ -33,14 +36,31 @@ TRAIN = TrainConfig(
 )
 
 
+class WorldExchange(MemoryExchange):
+    """Cannot be reached while it is `away`."""
+
+    away = False
+
+    def publish(self, data: bytes) -> str:
+        self._check()
+        return super().publish(data)
+
+    def listed(self) -> Iterator[ListingEntry]:
+        self._check()
+        return super().listed()
+
+    def _check(self) -> None:
+        if self.away:
+            raise UnreachableError("the exchange is away")
+
+
 class SwarmWorld:
-    """A folder of members' homes, keys and an exchange."""
+    """A folder of members' homes and keys, and an exchange."""
 
     def __init__(self, root: Path, model: Path) -> None:
         self.root, self.mix = root, MixConfig(own=3, shared=3)
         self.model = tiny_model_config().model_copy(update={"source": str(model)})
-        self.exchange = root / "exchange"
-        self.exchange.mkdir(parents=True)
+        self.exchange = WorldExchange()
         self.document = root / "document.json"
         self.document.write_text(json.dumps(DOCUMENT.model_dump(mode="json")))
 
@@ -49,7 +69,7 @@ class SwarmWorld:
         home.mkdir(exist_ok=True)
         values = {
             "home": home, "document": self.document, "model": self.model, "key": self.key(name),
-            "exchange": self.exchange, "mix": self.mix, "max_new_tokens": 48, "max_prompt_tokens": 64, "train": TRAIN,
+            "s3": NO_BUCKET, "mix": self.mix, "max_new_tokens": 48, "max_prompt_tokens": 64, "train": TRAIN,
         }  # fmt: skip
         return SwarmMemberConfig.model_validate(values | changes)
 
@@ -66,10 +86,10 @@ class SwarmWorld:
         return made
 
     @property
-    def envelopes(self) -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in self.exchange.glob("envelopes/*/*.json")}
+    def envelopes(self) -> dict[ListingEntry, bytes]:
+        return dict(self.exchange.envelopes)
 
-    def share(self, made: Member, envelopes: int = 1) -> list[Path]:
+    def share(self, made: Member, envelopes: int = 1) -> list[ListingEntry]:
         """Rounds until so many are shared: in some, all answers to each problem are equally wrong and teach nobody."""
         before = self.envelopes.keys()
         for _ in range(40 * envelopes):
@@ -93,11 +113,11 @@ class SwarmWorld:
         made = Poisoner(self.account(name), DOCUMENT, TEXTS, POISONS[kind])
         envelopes = [data for number in range(rounds) if (data := made.envelope(number)) is not None]
         for data in envelopes:
-            FolderExchange(self.exchange).publish(data)
+            self.exchange.publish(data)
         return envelopes
 
     def member(self, name: int, **changes: object) -> Member:
-        return assemble(self.config(name, **changes), TransformersEngine(), FolderExchange(self.exchange))
+        return assemble(self.config(name, **changes), TransformersEngine(), self.exchange)
 
 
 def journal(made: Member) -> list[dict[str, Any]]:

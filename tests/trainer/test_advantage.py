@@ -40,13 +40,6 @@ def test_a_group_of_equal_rewards_has_no_advantage(name: AdvantageName, rewards:
     assert group_advantages(np.array(rewards, dtype=np.float64), ADVANTAGES[name]).tolist() == [0.0] * len(rewards)
 
 
-@pytest.mark.parametrize("name", ["mean", "normalised", "leave_one_out", "maxrl"])
-@given(rewards=REWARDS)
-def test_advantages_are_centred(name: AdvantageName, rewards: list[float]) -> None:
-    assume(name != "maxrl" or statistics.fmean(rewards) > 1e-3)
-    assert float(group_advantages(np.array(rewards), ADVANTAGES[name]).sum()) == pytest.approx(0, abs=1e-6)
-
-
 def test_maxrl_weights_a_rarely_solved_problem_up_and_a_mean_that_is_not_positive_not_at_all() -> None:
     rare, easy = np.array([1.0] + [0.0] * 7), np.array([1.0] * 7 + [0.0])
     assert group_advantages(rare, ADVANTAGES["maxrl"])[0] == 7.0

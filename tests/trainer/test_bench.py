@@ -13,7 +13,7 @@ from trainer.config import MemoryConfig
 from trainer.data.batch import WorkEstimate
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
-from trainer.reports.bench import bench, full_row, matrix_flops, memory_limit, peak_bytes, reset_peak, synthetic_groups
+from trainer.reports.bench import bench, full_row, matrix_flops, peak_bytes, reset_peak, synthetic_groups
 
 WORK = WorkConfig(samples_per_problem=4, max_new_tokens=60, max_prompt_tokens=40)
 
@@ -24,8 +24,7 @@ def test_a_report_holds_what_was_measured(tmp_path: Path) -> None:
     learner = Learner(small_model(tmp_path / "model"), TrainConfig(), 1.0, placement=placement)
     said: list[str] = []
     report = bench(learner, WORK, rows=2, steps=2, say=said.append)
-    assert learner.step == 4 + 3
-    assert len(said) == 1 + 3
+    assert (learner.step, len(said)) == (3, 3)
     assert report["tokens"] >= 2 * 256
     assert report["tokens_per_second"] == pytest.approx(report["tokens"] / report["seconds"], rel=0.05)
     assert 0 < report["mfu"] < 1
@@ -54,7 +53,6 @@ def test_a_full_row_is_full_products_are_timed_and_a_peak_is_at_least_what_was_h
     reset_peak(device)
     held = torch.ones(16 << 20)
     assert peak_bytes(device) >= held.numel() * 4
-    assert memory_limit(device) >= held.numel() * 4
 
 
 def test_the_estimate_counts_matrices_heads_and_chosen_experts() -> None:

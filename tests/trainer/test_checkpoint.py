@@ -36,25 +36,9 @@ def state_of(learner: Learner) -> list[torch.Tensor]:
     return [whole(value.detach()).clone() for value in (*parameters, *moments)]
 
 
-def save(ranks: Ranks, base: Path, folder: Path) -> list[torch.Tensor]:
-    learner = learner_of(base, ranks)
-    drift(learner)
-    learner.start_checkpoint(folder, {"consumed": ["a"]}).wait()
-    return state_of(learner)
-
-
 def resume(ranks: Ranks, base: Path, folder: Path) -> tuple[Any, int, list[torch.Tensor]]:
     learner = learner_of(base, ranks)
     return learner.load_checkpoint(folder), learner.step, state_of(learner)
-
-
-@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (2, 4), (4, 2)])
-def test_any_number_of_ranks_can_read_what_another_wrote(base: Path, tmp_path: Path, first: int, second: int) -> None:
-    folder = checkpoint_path(tmp_path, 1)
-    written = on_ranks(first, save, base, folder)[0]
-    extra, step, read = on_ranks(second, resume, base, folder)[-1]
-    assert (extra, step) == ({"consumed": ["a"]}, 1)
-    assert all(torch.equal(left, right) for left, right in zip(written, read, strict=True))
 
 
 def lose_a_disk(ranks: Ranks, base: Path, home: Path) -> tuple[str, list[str]]:

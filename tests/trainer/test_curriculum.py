@@ -106,7 +106,7 @@ class Disk:
 
     def process(self) -> MaskWriter:
         """A new one, with what the last one left."""
-        return MaskWriter(outside.CONFIG, 1, lambda: self.state, self.get, self.home, 0, 0.0)
+        return MaskWriter(outside.CONFIG, 1, lambda: self.state, self.get, 0, 0.0)
 
     def step(self, number: int) -> Path:
         folder = self.home / f"step-{number}"
@@ -169,14 +169,3 @@ def test_a_kill_at_every_action_changes_no_table(
         if disk.fuse < MOST_ACTIONS:
             break
     assert killed == disk.actions > 4 * (STEPS + 1), "every action was one to be killed at"
-
-
-def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(
-    world: TrainersWorld, state: State, kept: list[bytes], tmp_path: Path
-) -> None:
-    disk = Disk(state, dict(world.objects), tmp_path / "lost")
-    disk.process().write(1, disk.step(1))
-    for file in world.files[:2]:
-        del disk.objects[object_key("rollouts", file.sha256)]
-    disk.process().write(2, disk.step(2))
-    assert (disk.step(2) / MASK_FILE).read_bytes() == kept[2], "nothing is left out"

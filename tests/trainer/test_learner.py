@@ -21,12 +21,10 @@ from protocol.config import (
 )
 from protocol.models import eos_ids, load_tokenizer
 from tests.trainer.helpers import same, some_groups, weights_of
-from trainer.config import MemoryConfig
 from trainer.data.batch import Source, micro_batch
 from trainer.distributed import Ranks
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.policy import Policy
-from trainer.model.sharding import Placement
 from trainer.optim import learning_rate
 
 CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3))
@@ -34,20 +32,6 @@ CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coeffi
 
 def rate(peak: float, **schedule: Any) -> OptimizerConfig:
     return OptimizerConfig(method=AdamWConfig(learning_rate=peak), schedule=ScheduleConfig(**schedule))
-
-
-def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> None:
-    steady = Learner(base, CONFIG, 1.0, seed=3)
-    for number in range(4):
-        steady.train_step(some_groups(number, logprobs=True))
-        if number == 1:
-            steady.start_checkpoint(tmp_path / "step-000002", {"consumed": ["a", "b"]}).wait()
-    resumed = Learner(base, CONFIG, 1.0, seed=99)
-    assert resumed.load_checkpoint(tmp_path / "step-000002") == {"consumed": ["a", "b"]}
-    assert resumed.step == 2
-    for number in (2, 3):
-        resumed.train_step(some_groups(number, logprobs=True))
-    assert same(weights_of(steady), weights_of(resumed))
 
 
 def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
@@ -74,16 +58,6 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     assert (metrics.groups_used, metrics.groups_dropped) == (1, 1)
     assert (metrics.clip_low, metrics.clip_high) == (0.0, 0.0)
     assert metrics.kl == pytest.approx(0.0, abs=1e-6)
-
-
-def test_rows_of_another_size_do_not_change_the_step(base: Path) -> None:
-    groups = some_groups(8)
-    whole = Learner(base, CONFIG, 1.0, seed=1)
-    whole.train_step(groups)
-    pieces = Learner(base, CONFIG, 1.0, placement=Placement(memory=MemoryConfig(row_tokens=16)), seed=1)
-    pieces.train_step(groups)
-    for name, value in weights_of(whole).items():
-        assert torch.allclose(value, weights_of(pieces)[name], atol=2e-4), name
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import assume, given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig, MaskConfig
 from tests.trainer import formulas
-from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch
+from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, sequences, token_batch
 from trainer.loss import (
     Loss,
     TokenBatch,
@@ -114,16 +113,6 @@ def test_what_counts_as_clipped_has_no_policy_gradient_and_the_rest_has(name: st
     if name != "dppo":
         assert not bool((one.clipped_low & one.clipped_high).any())
     assert torch.equal(gradient == 0, one.clipped_low | one.clipped_high)
-
-
-@pytest.mark.parametrize("name", sorted(LOSSES))
-def test_at_ratio_one_every_loss_is_the_policy_gradient(name: str) -> None:
-    made = [[OneToken(-1.0, -1.0, -1.0, -1.0, 0.7)] * 3, [OneToken(-0.3, -0.3, -0.3, -0.3, -1.1)] * 2]
-    batch = token_batch(made)
-    one = LOSSES[name](batch)
-    (gradient,) = torch.autograd.grad(one.loss.sum(), batch.logp)
-    assert torch.allclose(gradient, -batch.advantage)
-    assert not bool((one.clipped_low | one.clipped_high).any())
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -261,16 +250,6 @@ def weighed(made: Sequences, cap: float, by_sequence: bool = False) -> list[floa
     return [float(weight) for weight in weights]
 
 
-@given(made=sequences(), cap=st.floats(1, 10))
-def test_importance_weights_are_the_truncated_ratio_or_its_geometric_mean_over_a_sequence(
-    made: Sequences, cap: float
-) -> None:
-    assert weighed(made, cap) == pytest.approx([importance(token, cap) for token in flat(made)], rel=1e-9)
-    means = [min(math.exp(sum(token.old - token.sampled for token in one) / len(one)), cap) for one in made]
-    expected = [mean for mean, one in zip(means, made, strict=True) for _ in one]
-    assert weighed(made, cap, by_sequence=True) == pytest.approx(expected, rel=1e-9)
-
-
 def test_importance_weights_are_capped_whatever_the_file_says() -> None:
     claims = ((-1, -1), (-5, -1), (-1, -3e38), (-1, 3e38), (-1, math.nan), (-1, math.inf), (-1, -math.inf))
     expected = [1.0, math.exp(-4), 2.0, 0.0, 0.0, 0.0, 2.0]
@@ -326,14 +305,6 @@ def test_the_plain_estimator_has_the_gradient_of_the_other_divergence() -> None:
     (ours,) = torch.autograd.grad(estimate, logits, retain_graph=True)
     (theirs,) = torch.autograd.grad((base.exp() * (base - logp)).sum(), logits)
     assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
-
-
-def test_at_the_start_of_a_step_the_unbiased_gradient_is_the_log_ratio() -> None:
-    logp = torch.tensor([-1.0, -2.0], dtype=torch.float64, requires_grad=True)
-    base, zero = torch.tensor([-3.0, -1.5], dtype=torch.float64), torch.zeros(2)
-    batch = TokenBatch(logp, logp.detach(), None, zero, zero, base, torch.arange(2))
-    (gradient,) = torch.autograd.grad(kl_loss(batch, 1.0, UNBIASED).sum(), logp)
-    assert torch.allclose(gradient, logp.detach() - base)
 
 
 def test_a_penalty_without_the_base_models_logprobs_is_refused() -> None:

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -39,7 +40,7 @@ from trainer.reports.metrics import (
     make_sinks,
     samples,
 )
-from trainer.reports.step_metrics import MismatchTotals, StepMetrics, batch_metrics, peak_flops
+from trainer.reports.step_metrics import MismatchTotals, StepMetrics, peak_flops, step_record
 
 RECORD: dict[str, Any] = {
     "step": 3,
@@ -48,8 +49,8 @@ RECORD: dict[str, Any] = {
     "mfu": None,
     "rewards_by_environment": {"reasoning_gym/chain_sum": 0.5},
     "mismatches": [
-        {"node": "0xAA", "engine": 'v"llm 1', "staleness": 2, "tokens": 7, "kl": 0.001, "absolute": 0.01, "masked": 3},
-        {"node": "0xBB", "engine": "hf 5", "staleness": 0, "tokens": 9, "kl": 0.002, "absolute": 0.02, "masked": 0},
+        {"node": "0xAA", "engine": 'v"llm 1', "staleness": 2, "tokens": 7, "kl": 0.001, "masked": 3},
+        {"node": "0xBB", "engine": "hf 5", "staleness": 0, "tokens": 9, "kl": 0.002, "masked": 0},
     ],
     "staleness": {"0": 1, "2": 3},
     "idle": {"judging": 4.5},
@@ -99,10 +100,8 @@ def test_every_number_of_a_record_has_a_name_and_help() -> None:
         "grad_norm": 0.25,
         "task_reward/reasoning_gym/chain_sum": 0.5,
         'mismatch_kl/0xAA/v"llm 1/2': 0.001,
-        'mismatch_absolute/0xAA/v"llm 1/2': 0.01,
         'mismatch_masked/0xAA/v"llm 1/2': 3.0,
         "mismatch_kl/0xBB/hf 5/0": 0.002,
-        "mismatch_absolute/0xBB/hf 5/0": 0.02,
         "mismatch_masked/0xBB/hf 5/0": 0.0,
         "files/0": 1.0,
         "files/2": 3.0,
@@ -113,30 +112,25 @@ def test_every_number_of_a_record_has_a_name_and_help() -> None:
     assert not SCALARS.keys() & LABELLED.keys()
 
 
-def test_prometheus_reads_what_is_written(tmp_path: Path) -> None:
-    sink = PrometheusSink(tmp_path / "metrics.prom")
-    sink.write(3, list(samples(RECORD)))
-    families = list(text_string_to_metric_families((tmp_path / "metrics.prom").read_text()))
-    found = {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
-    assert found["muster_trainer_task_reward_mean",] == 0.5
-    assert found["muster_trainer_idle_seconds", ("cause", "judging")] == 4.5
-    node = (("engine", 'v"llm 1'), ("node", "0xAA"), ("staleness", "2"))
-    assert found[("muster_trainer_mismatch_kl", *node)] == 0.001
-    assert all(family.documentation for family in families)
-
-
-def test_prometheus_scrapes_the_newest_step(tmp_path: Path) -> None:
+def test_prometheus_reads_the_newest_step_from_the_file_and_over_http(tmp_path: Path) -> None:
     port = free_port()
     sink = PrometheusSink(tmp_path / "metrics.prom", f"127.0.0.1:{port}")
     try:
         for step in (3, 4):
             sink.write(step, list(samples(RECORD | {"step": step})))
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
-        assert "muster_trainer_step 4.0" in text
         with pytest.raises(ConfigError, match=f"`metrics.listen` 127.0.0.1:{port}: .*in use"):
             PrometheusSink(tmp_path / "other.prom", f"127.0.0.1:{port}")
     finally:
         sink.close()
+    assert text == (tmp_path / "metrics.prom").read_text()
+    families = list(text_string_to_metric_families(text))
+    values = {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+    assert values["muster_trainer_step",] == 4.0
+    assert values["muster_trainer_idle_seconds", ("cause", "judging")] == 4.5
+    node = (("engine", 'v"llm 1'), ("node", "0xAA"), ("staleness", "2"))
+    assert values[("muster_trainer_mismatch_kl", *node)] == 0.001
+    assert all(family.documentation for family in families)
 
 
 @pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:", "127.0.0.1:99999", "no.such.host.invalid:9000"])
@@ -218,11 +212,9 @@ def test_a_node_that_names_a_new_engine_in_every_file_does_not_fill_the_metrics_
     assert len(sink.taken) == 50
     told = [one for one in sink.numbers if "engine" in one.labels]
     assert len({one.labels["engine"] for one in told}) == MOST_BUILDS + 1
-    last = {(one.name, one.labels["engine"]) for one in told[-6:]}
+    last = {(one.name, one.labels["engine"]) for one in told[-4:]}
     known = RECORD["mismatches"][0]["engine"]
-    assert last == {
-        (name, build) for name in ("mismatch_kl", "mismatch_absolute", "mismatch_masked") for build in (OTHER, known)
-    }
+    assert last == {(name, build) for name in ("mismatch_kl", "mismatch_masked") for build in (OTHER, known)}
 
 
 @pytest.mark.parametrize(
@@ -291,10 +283,9 @@ def test_each_source_has_the_mean_of_its_own_tokens() -> None:
         totals.add(places, sequence, *flat)
     overall, found = totals.by_source(samples, 4, Ranks())
 
-    def expected(*places: int) -> tuple[float, float]:
+    def expected(*places: int) -> float:
         ratios = [a - b for place in places for a, b in zip(old[place], sampled[place], strict=True)]
-        kl = sum(math.exp(ratio) - 1 - ratio for ratio in ratios) / len(ratios)
-        return kl, sum(map(abs, ratios)) / len(ratios)
+        return sum(math.exp(ratio) - 1 - ratio for ratio in ratios) / len(ratios)
 
     by_source = {(one.node, one.engine, one.staleness): one for one in found}
     places_of: dict[tuple[str, str, int], tuple[int, ...]] = {
@@ -304,8 +295,8 @@ def test_each_source_has_the_mean_of_its_own_tokens() -> None:
     for source, places in places_of.items():
         one = by_source[source]
         assert one.tokens == sum(len(old[place]) for place in places)
-        assert (one.kl, one.absolute) == pytest.approx(expected(*places), rel=1e-5)
-    assert overall == pytest.approx(expected(0, 1, 2, 3)[0], rel=1e-5)
+        assert one.kl == pytest.approx(expected(*places), rel=1e-5)
+    assert overall == pytest.approx(expected(0, 1, 2, 3), rel=1e-5)
     assert [one.kl for one in found] == sorted((one.kl for one in found), reverse=True)
 
 
@@ -320,15 +311,20 @@ def test_equal_policies_have_no_mismatch_and_wild_ones_of_a_file_a_finite_one() 
     assert MismatchTotals(1, torch.device("cpu")).by_source([sample(ADA)], 3, Ranks()) == (None, ())
 
 
-def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
+def test_a_record_says_rewards_length_errors_and_staleness() -> None:
     sums, words = GroupSettings("sums"), GroupSettings("words")
     right = TrainRollout((1,), (1, 2, 3), 1.0, 1.0, target=5, settings=sums)
     wrong = TrainRollout((1,), (1, 2, 3, 4), 0.0, 0.0, target=3, settings=sums)
     spelt = TrainRollout((1,), (1, 2), 1.0, 1.0, settings=words)
     values: dict[str, Any] = dict.fromkeys(StepMetrics.__dataclass_fields__, 0)
     made = {"step": 5, "groups_dropped": 1, "trained_tokens": 1000, "flops": 3e12, "seconds": 2.0}
-    metrics = StepMetrics(**values | made)
-    assert batch_metrics(metrics, [(right, wrong), (spelt,)], [4, 2, 4], 6e12) == {
+    files: list[Any] = [SimpleNamespace(step=step, sequence=10 + step) for step in (4, 2, 4)]
+    record = step_record(StepMetrics(**values | made), files, [(right, wrong), (spelt,)], 1.25, 6e12)
+    expected = {
+        **made,
+        "consumed": [14, 12, 14],
+        "timings": {"wait": 1.25, "train": 2.0},
+        "reward_mean": 0,
         "dropped_share": 0.5,
         "rewards_by_environment": {"sums": 0.5, "words": 1.0},
         "length_error": 1.5,
@@ -337,5 +333,7 @@ def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
         "tokens_per_second": 500.0,
         "mfu": 0.25,
     }
-    empty = batch_metrics(StepMetrics(**values), [], [], None)
-    assert [name for name, value in empty.items() if value] == []
+    assert {name: record[name] for name in expected} == expected
+    empty = step_record(StepMetrics(**values), [], [], 0.0, None)
+    assert [name for name, value in empty.items() if value] == ["timings", "time"]
+    assert empty["reward_mean"] is None

@@ -1,6 +1,7 @@
 """A worker's next step after kills, reorganisations, ejection: for every state there is one right answer."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,15 +32,11 @@ def chain(**account: object) -> State:
 
 
 def decide(
-    state: State,
-    pool: int,
-    node: str,
-    entries: list[JournalEntry],
-    seeds: dict[int, bytes],
-    handed_in: tuple[JournalEntry, ...] = (),
-    now: int = 0,
+    state: State | None = None, *entries: JournalEntry, seeds: dict[int, bytes] = SEEDS, **more: Any
 ) -> Decision:
-    return decided(state, pool, node, entries, seeds, {entry.stem for entry in handed_in}, now)
+    """The next step with these files in the journal; `handed_in`: those that the service has."""
+    stems = {entry.stem for entry in more.pop("handed_in", ())}
+    return decided(chain() if state is None else state, 1, NODE, entries, seeds, stems, more.pop("now", 0), **more)
 
 
 def makes(decision: Decision, counter: int = 4) -> bool:
@@ -53,62 +50,62 @@ def later(steps: int) -> State:
     return state
 
 
+def of_status(status: str) -> State:
+    state = chain()
+    state.pools[1].status = status
+    return state
+
+
 def test_makes_the_file_that_is_due() -> None:
-    decision = decide(chain(), 1, NODE, [], SEEDS)
+    decision = decide()
     assert (decision.do, decision.counter, decision.steps) == (Do.WAIT, 4, (0, 1, 2))
 
 
 @pytest.mark.parametrize("older", [file(3, 2, SEEDS[2]), file(3, 1, SEEDS[1])])
 def test_killed_after_the_file_was_made_or_its_submission_dropped_resumes_it(older: JournalEntry) -> None:
     mine = file(4, 2, SEEDS[2])
-    decision = decide(chain(), 1, NODE, [older, mine], SEEDS)
+    decision = decide(None, older, mine)
     assert (decision.do, decision.entry) == (Do.HAND_IN, mine)
 
 
 def test_killed_after_the_transaction_makes_the_next() -> None:
-    assert makes(decide(chain(counter=5), 1, NODE, [file(4, 2, SEEDS[2])], SEEDS), 5)
+    assert makes(decide(chain(counter=5), file(4, 2, SEEDS[2])), 5)
 
 
 def test_a_file_of_another_seed_or_of_a_step_too_old_is_made_anew() -> None:
     """A reorganisation changed the seed."""
-    assert makes(decide(chain(), 1, NODE, [file(4, 2, b"\x09" * 32)], SEEDS))
+    assert makes(decide(None, file(4, 2, b"\x09" * 32)))
     seeds = SEEDS | {3: b"\x03" * 32, 4: b"\x04" * 32}
-    decision = decide(later(5), 1, NODE, [file(4, 1, SEEDS[1])], seeds)
+    decision = decide(later(5), file(4, 1, SEEDS[1]), seeds=seeds)
     assert (makes(decision), decision.steps) == (True, (2, 3, 4))
 
 
+EJECTED = {"ejected": True, "eject_code": 3, "eject_sequence": 7}
+
+
 @pytest.mark.parametrize(
-    ("account", "do", "words"),
+    ("state", "do", "words", "failed"),
     [
-        (
-            {"ejected": True, "eject_code": 3, "eject_sequence": 7},
-            Do.STOP,
-            "ejected from pool 1: reject: weights, submission 7",
-        ),
-        ({"removed": True}, Do.STOP, "removed"),
-        ({"member": False}, Do.WAIT, "not joined"),
-        ({"frozen_at": 5}, Do.WAIT, "not final"),
-        ({"joined_step": 3}, Do.WAIT, "no policy step"),
+        (chain(**EJECTED), Do.STOP, "ejected from pool 1: reject: weights, submission 7", True),
+        (chain(removed=True), Do.STOP, "removed", True),
+        (chain(member=False), Do.WAIT, "not joined", False),
+        (chain(frozen_at=5), Do.WAIT, "not final", False),
+        (chain(joined_step=3), Do.WAIT, "no policy step", False),
+        (State(), Do.WAIT, "not on this chain", False),
+        (of_status("paused"), Do.WAIT, "paused", False),
+        (of_status("closing"), Do.STOP, "closing", False),
+        (of_status("settled"), Do.STOP, "settled", False),
     ],
 )
-def test_reasons_not_to_work(account: dict[str, object], do: Do, words: str) -> None:
-    decision = decide(chain(**account), 1, NODE, [], SEEDS)
-    assert decision.do is do
+def test_reasons_not_to_work(state: State, do: Do, words: str, failed: bool) -> None:
+    decision = decide(state)
+    assert (decision.do, decision.failed) == (do, failed)
     assert words in decision.reason
 
 
 def test_unconfirmed_seeds_are_not_built_on() -> None:
-    assert decide(chain(), 1, NODE, [], {}).do is Do.WAIT
-    assert decide(chain(), 1, NODE, [], {0: SEEDS[0]}).steps == (0,)
-
-
-@pytest.mark.parametrize(("status", "do"), [("paused", Do.WAIT), ("closing", Do.STOP), ("settled", Do.STOP)])
-def test_pool_status(status: str, do: Do) -> None:
-    state = chain()
-    state.pools[1].status = status
-    decision = decide(state, 1, NODE, [], SEEDS)
-    assert decision.do is do
-    assert not decision.failed
+    assert decide(seeds={}).do is Do.WAIT
+    assert decide(seeds={0: SEEDS[0]}).steps == (0,)
 
 
 RECEIPT = ReceiptSigner(Key.create(), PoolId(1, "0x" + "11" * 20, 1)).sign(NODE, "00" * 32, 1, 7)
@@ -120,37 +117,36 @@ def promised(step: int = 2, step_seed: bytes = SEEDS[2]) -> JournalEntry:
 
 @pytest.mark.parametrize("status", ["paused", "closing", "understaffed"])
 def test_a_file_with_a_receipt_is_handed_in_though_the_pool_takes_no_others(status: str) -> None:
-    state = chain()
-    state.pools[1].status = status
-    assert decide(state, 1, NODE, [promised()], SEEDS).entry == promised()
-    assert decide(state, 1, NODE, [replace(promised(), overdue=True)], SEEDS).do is not Do.HAND_IN
-    assert decide(state, 1, NODE, [replace(promised(), receipt=None)], SEEDS).do is not Do.HAND_IN
+    assert decide(of_status(status), promised()).entry == promised()
+    for unpromised in (replace(promised(), overdue=True), replace(promised(), receipt=None)):
+        assert decide(of_status(status), unpromised).do is not Do.HAND_IN
 
 
-@pytest.mark.parametrize("account", [{"removed": True}, {"member": False}])
-def test_a_file_with_a_receipt_is_handed_in_though_its_node_is_no_member(account: dict[str, object]) -> None:
-    assert decide(chain(**account), 1, NODE, [promised()], SEEDS).do is Do.HAND_IN
+@pytest.mark.parametrize(
+    ("state", "seeds"),
+    [(chain(removed=True), SEEDS), (chain(member=False), SEEDS), (later(9), {8: b"\x08" * 32})],
+    ids=["removed", "left", "step has passed"],
+)
+def test_a_file_with_a_receipt_is_handed_in_though_nothing_new_is_taken(state: State, seeds: dict[int, bytes]) -> None:
+    assert decide(state, promised(), seeds=seeds).do is Do.HAND_IN
 
 
-def test_a_file_with_a_receipt_is_handed_in_though_its_step_has_passed() -> None:
-    assert decide(later(9), 1, NODE, [promised()], {8: b"\x08" * 32}).do is Do.HAND_IN
+@pytest.mark.parametrize(
+    ("state", "entry", "seeds"),
+    [
+        # After a reorganisation it would be refused as another assignment, and its node slashed.
+        (chain(), promised(2, b"\x09" * 32), SEEDS),
+        (chain(), promised(2, b"\x02" * 31 + b"\x03"), SEEDS),
+        (chain(), promised(), {0: SEEDS[0], 1: SEEDS[1]}),  # its seed is unconfirmed since one
+        (chain(joined_step=2), promised(1, SEEDS[1]), SEEDS),  # of a step before the node joined again
+    ],
+)
+def test_where_a_receipt_does_not_help(state: State, entry: JournalEntry, seeds: dict[int, bytes]) -> None:
+    assert makes(decide(state, entry, seeds=seeds))
 
 
-@pytest.mark.parametrize("step_seed", [b"\x09" * 32, b"\x02" * 31 + b"\x03"])
-def test_a_receipt_does_not_make_another_seeds_file_fit(step_seed: bytes) -> None:
-    """After a reorganisation it would be refused as another assignment, and its node slashed."""
-    assert makes(decide(chain(), 1, NODE, [promised(2, step_seed)], SEEDS))
-
-
-def test_no_receipt_makes_a_file_fit_a_step_whose_seed_is_unconfirmed_since_a_reorganisation() -> None:
-    assert makes(decide(chain(), 1, NODE, [promised()], {0: SEEDS[0], 1: SEEDS[1]}))
-
-
-def test_where_a_receipt_does_not_help() -> None:
-    """Of a step before the node joined again, of an ejected node, and of a pool that is not there."""
-    assert makes(decide(chain(joined_step=2), 1, NODE, [promised(1, SEEDS[1])], SEEDS))
-    assert decide(chain(ejected=True), 1, NODE, [promised()], SEEDS).do is Do.STOP
-    assert decide(State(), 1, NODE, [], SEEDS).do is Do.WAIT
+def test_no_receipt_helps_an_ejected_node() -> None:
+    assert decide(chain(ejected=True), promised()).do is Do.STOP
 
 
 def promised_at(counter: int, time: int = 7) -> JournalEntry:
@@ -161,11 +157,10 @@ def promised_at(counter: int, time: int = 7) -> JournalEntry:
 def test_the_next_files_are_made_while_the_first_wait_to_be_relayed() -> None:
     files = tuple(promised_at(4 + number) for number in range(MOST_HANDED_IN))
     for count in range(MOST_HANDED_IN):
-        decision = decide(chain(), 1, NODE, list(files), SEEDS, files[:count])
+        decision = decide(None, *files, handed_in=files[:count])
         assert (decision.do, decision.entry) == (Do.HAND_IN, files[count])
-        decision = decide(chain(), 1, NODE, list(files[:count]), SEEDS, files[:count])
-        assert makes(decision, 4 + count)
-    decision = decide(chain(), 1, NODE, list(files), SEEDS, files)
+        assert makes(decide(None, *files[:count], handed_in=files[:count]), 4 + count)
+    decision = decide(None, *files, handed_in=files)
     assert (decision.do, decision.entry) == (Do.WAIT, files[0])
     assert decision.reason.startswith("4 files wait for the service to relay them, the first is file 4")
 
@@ -173,10 +168,10 @@ def test_the_next_files_are_made_while_the_first_wait_to_be_relayed() -> None:
 def test_a_file_that_waits_and_no_longer_fits_is_made_again_and_what_follows_it_is_kept() -> None:
     """A reorganisation changed its seed, or its step has passed."""
     gone, kept = replace(promised_at(4), step_seed=b"\x09" * 32), promised_at(5)
-    decision = decide(chain(), 1, NODE, [gone, kept], SEEDS, (gone, kept))
+    decision = decide(None, gone, kept, handed_in=(gone, kept))
     assert (decision.do, decision.entry, decision.counter) == (Do.WAIT, None, 4)
     again = replace(promised_at(4), sha256=b"\x44" * 32)
-    assert decide(chain(), 1, NODE, [gone, kept, again], SEEDS, (gone, kept)).entry == again
+    assert decide(None, gone, kept, again, handed_in=(gone, kept)).entry == again
 
 
 @pytest.mark.parametrize(("window", "patience"), [(40, 20), (86_400, 600)])
@@ -186,13 +181,13 @@ def test_what_the_service_does_not_relay_in_time_is_submitted(window: int, patie
     pool.terms = replace(pool.terms, receiptWindow=window)
     assert relay_patience(pool.terms) == patience
     mine, due = promised_at(4, time=1000), 1000 + patience
-    assert makes(decide(state, 1, NODE, [mine], SEEDS, (mine,), due - 1), 5)
-    decision = decide(state, 1, NODE, [mine], SEEDS, (mine,), due)
+    assert makes(decide(state, mine, handed_in=(mine,), now=due - 1), 5)
+    decision = decide(state, mine, handed_in=(mine,), now=due)
     assert (decision.do, decision.entry) == (Do.SUBMIT, mine)
-    assert makes(decide(state, 1, NODE, [replace(mine, overdue=True)], SEEDS, (mine,), due), 5)
+    assert makes(decide(state, replace(mine, overdue=True), handed_in=(mine,), now=due), 5)
     pool.status = "paused"
-    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due - 1).do is Do.WAIT
-    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due).do is Do.SUBMIT
+    assert decide(state, mine, handed_in=(mine,), now=due - 1).do is Do.WAIT
+    assert decide(state, mine, handed_in=(mine,), now=due).do is Do.SUBMIT
 
 
 def test_the_service_has_its_time_from_when_the_file_before_landed() -> None:
@@ -201,25 +196,25 @@ def test_the_service_has_its_time_from_when_the_file_before_landed() -> None:
     state.accounts[1, NODE].sequences.append(48)
     state.submissions[1, 48] = Submission(1, 48, NODE, 2, 3, 1, 8, bytes(32), bytes(32), 9, 1500, "")
     mine = promised_at(4, time=1000)
-    assert makes(decide(state, 1, NODE, [mine], SEEDS, (mine,), 1519), 5)
-    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), 1520).do is Do.SUBMIT
+    assert makes(decide(state, mine, handed_in=(mine,), now=1519), 5)
+    assert decide(state, mine, handed_in=(mine,), now=1520).do is Do.SUBMIT
 
 
 def test_a_worker_started_again_submits_what_the_service_left_out_though_it_cannot_hand_in() -> None:
     state = chain(removed=True)
     state.pools[1].terms = replace(state.pools[1].terms, receiptWindow=40)
     mine = promised_at(4, time=1000)
-    assert decide(state, 1, NODE, [mine], SEEDS, (), 1019).do is Do.HAND_IN
-    decision = decide(state, 1, NODE, [mine], SEEDS, (), 1020)
+    assert decide(state, mine, now=1019).do is Do.HAND_IN
+    decision = decide(state, mine, now=1020)
     assert (decision.do, decision.entry) == (Do.SUBMIT, mine)
 
 
 def test_the_next_files_are_made_while_others_are_under_way_and_handed_in_in_order() -> None:
-    state, done = chain(), file(6, 2, SEEDS[2])
-    decision = decided(state, 1, NODE, [done], SEEDS, (), 0, making={4, 5})
+    done = file(6, 2, SEEDS[2])
+    decision = decide(None, done, making={4, 5})
     assert (decision.do, decision.entry, decision.counter) == (Do.WAIT, None, 7), "file 6 waits for 4 and 5"
     first = file(4, 2, SEEDS[2])
-    decision = decided(state, 1, NODE, [first, done], SEEDS, (), 0, making={5})
+    decision = decide(None, first, done, making={5})
     assert (decision.do, decision.entry, decision.counter) == (Do.HAND_IN, first, 7)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.base import Completion, EngineInfo, Generation, Request, Sampling
+from engines.base import Completion, EngineInfo, Generator, Request, Sampling
 from protocol.seeds import Work
 from tests.validator import tiny
 from worker import journal
@@ -17,7 +17,7 @@ ASKED = [Request((5, 6), (number, 1, 1), 9) for number in range(6)]
 SAMPLING = Sampling(1.0, (1,))
 
 
-class Counting(Generation):
+class Counting(Generator):
     """An engine that is killed after `lives` completions, the last request first; `asked`: what it computed."""
 
     def __init__(self, lives: int = 99, info: EngineInfo = INFO) -> None:

@@ -1,6 +1,5 @@
 """Makes the curriculum mask that goes with each policy step of a pool with a curriculum."""
 
-import json
 import logging
 import os
 import threading
@@ -12,7 +11,7 @@ from pathlib import Path
 from chain.indexer.records import Submission
 from chain.indexer.state import State
 from protocol.config import PoolConfig
-from protocol.curriculum import MASK_FILE, Difficulty, Tries, count_tries, tries_from_json, tries_to_json
+from protocol.curriculum import MASK_FILE, Difficulty, Tries, count_tries
 from protocol.errors import IntegrityError, MusterError, unwritten
 from protocol.files import write_atomic
 from protocol.rollout_file.rows import Rollout
@@ -26,9 +25,9 @@ log = logging.getLogger("muster.trainer")
 class MaskWriter:
     """Writes the masks of one pool. Without a curriculum it does nothing.
 
-    Each final file is read once, and its tries kept in `folder` as long as they may count. One that the bucket lacks
-    for `patience` seconds is left out. A step's mask waits until the step before it, by whose time files count, is
-    `confirmations` deep."""
+    Each final file is read once by this process, and its tries are kept as long as they may count. One that the bucket
+    lacks for `patience` seconds is left out. A step's mask waits until the step before it, by whose time files count,
+    is `confirmations` deep."""
 
     def __init__(
         self,
@@ -36,19 +35,14 @@ class MaskWriter:
         pool: int,
         refresh: Callable[[], State],
         open_object: OpenObject,
-        folder: Path,
         confirmations: int,
         patience: float,
     ) -> None:
         self._config, self._pool, self._refresh, self._open = config, pool, refresh, open_object
-        self._path, self._confirmations, self._patience = folder / "solve-rates.json", confirmations, patience
+        self._confirmations, self._patience = confirmations, patience
         self._tries: dict[str, Tries] = {}
         self._missing_since: dict[str, float] = {}
         self._lock = threading.RLock()  # files are read for training while a mask is made
-        if config.curricula:
-            with suppress(OSError, ValueError, TypeError, AttributeError):  # damaged: the bucket has it all
-                stored = json.loads(self._path.read_bytes())
-                self._tries = {name: tries_from_json(rows) for name, rows in stored.items()}
 
     def on_read(self, sub: Submission, rollouts: Sequence[Rollout]) -> None:
         """Count the tries of a file that was read for another reason."""
@@ -88,9 +82,11 @@ class MaskWriter:
             draft = folder.with_name(f".{folder.name}.mask")
             write_atomic(draft, mask.encoded(self._config))
             os.replace(draft, folder / MASK_FILE)
-            self._store_tries(state, step)
         except OSError as error:
             raise MusterError(unwritten(error)) from None
+        since = self._first_final_time(state, step)  # what became final before it counts for no later step
+        wanted = {sub.sha256.hex() for sub in state.submissions_of(self._pool) if sub.final_time >= since}
+        self._tries = {name: tries for name, tries in self._tries.items() if name in wanted}
         for index, environment in self._config.curricula.items():
             hard, easy = (mask.count(index, difficulty) for difficulty in (Difficulty.HARD, Difficulty.EASY))
             log.info("step %d: of %d problems of %s, %d are masked as too hard, %d as too easy",
@@ -107,14 +103,6 @@ class MaskWriter:
                     raise MusterError(f"final file {sub.sequence} waits: {error.what}", error.hint) from None
                 log.warning("final file %d is left out of the solve rates: %s", sub.sequence, error)
         return self._tries.get(name)
-
-    def _store_tries(self, state: State, step: int) -> None:
-        """Store what may count again; forget the rest."""
-        since = self._first_final_time(state, step)
-        wanted = {sub.sha256.hex() for sub in state.submissions_of(self._pool) if sub.final_time >= since}
-        self._tries = {name: tries for name, tries in self._tries.items() if name in wanted}
-        document = {name: tries_to_json(tries) for name, tries in self._tries.items()}
-        write_atomic(self._path, json.dumps(document).encode())
 
     def _first_final_time(self, state: State, step: int) -> int:
         """When the first file that counts for a step became final; −1 if none counts."""

@@ -76,7 +76,7 @@ class _Sized(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.empty_like(one) for one in ctx.saved_tensors[:3])
+        return tuple(torch.empty_like(kept) for kept in ctx.saved_tensors[:3])
 
 
 def _by_length(

@@ -61,7 +61,8 @@ class Context:
 
     def by_heads(self, *parts: Tensor) -> list[Tensor]:
         """Exchange [l, heads, D] each, some tokens of all heads, for [L, heads / size, D], all tokens of some heads."""
-        parts = tuple(self._enough(part) for part in parts)
+        # Heads of keys and values are repeated where there are fewer than ranks.
+        parts = tuple(part.repeat_interleave(max(1, self.size // part.shape[1]), dim=1) for part in parts)
         flat = [part.reshape(len(part), self.size, -1) for part in parts]
         received = self._exchange(torch.cat(flat, dim=2).transpose(0, 1)).flatten(0, 1)
         split = torch.split(received, [part.shape[2] for part in flat], dim=1)
@@ -71,10 +72,6 @@ class Context:
         """Exchange [L, heads / size, D] for [l, heads, D]."""
         received = self._exchange(some.reshape(self.size, -1, some.shape[1] * some.shape[2]))
         return received.transpose(0, 1).reshape(received.shape[1], -1, some.shape[2])
-
-    def _enough(self, part: Tensor) -> Tensor:
-        """Heads of keys and values, repeated where there are fewer than ranks."""
-        return part.repeat_interleave(max(1, self.size // part.shape[1]), dim=1)
 
     def _exchange(self, parts: Tensor) -> Tensor:
         """[size, …], one for each rank, for one from each rank."""

@@ -134,8 +134,5 @@ def _chunks(
     weight, bias = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
     for start in range(0, hidden.shape[0], rows):
         at = slice(start, start + rows)
-        yield at, _scaled(nn.functional.linear(hidden[at], weight, bias).to(exact), scale)
-
-
-def _scaled(logits: Tensor, scale: float) -> Tensor:
-    return logits if scale == 1.0 else logits.mul_(scale)
+        logits = nn.functional.linear(hidden[at], weight, bias).to(exact)
+        yield at, logits if scale == 1.0 else logits.mul_(scale)

@@ -77,6 +77,6 @@ def fill_model(model: Any, folder: Path, device: torch.device | str) -> None:
                 else:
                     value.data = value.data.clone()
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if found := getattr(report, kind):
-            first = sorted(map(str, found))[0]
+        if keys := getattr(report, kind):
+            first = sorted(map(str, keys))[0]
             raise IntegrityError(f"the weights in {folder} do not fit their config: {kind} {first}", REFETCH)

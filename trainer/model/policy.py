@@ -82,7 +82,7 @@ class Policy:
         states, heads = list[Tensor](), list[tuple[Tensor, Tensor]]()
         hooks = (
             self.model.get_decoder().register_forward_hook(lambda *call: states.append(call[2].last_hidden_state)),
-            self.head.register_forward_hook(lambda _, given, made: heads.append((given[0], made))),
+            self.head.register_forward_hook(lambda _, given, answers: heads.append((given[0], answers))),
         )
         try:
             row, _ = self._part(pack_row([0], [(range(4), (1, 2, 3), 0.0)], None, self.device))

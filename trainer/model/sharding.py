@@ -69,9 +69,9 @@ class Placement:
         decides in what order gradients are summed."""
         trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
         held = 16 * trained // (self.mesh.shape[-1] if self.mesh else 1)
-        held += sum(
-            local.numel() * local.itemsize for local in map(_local, model.parameters()) if not local.requires_grad
-        )
+        frozen = [value for value in model.parameters() if not value.requires_grad]
+        shards = [value.to_local() if isinstance(value, DTensor) else value for value in frozen]
+        held += sum(shard.numel() * shard.itemsize for shard in shards)
         room = (device_bytes(torch.device(self.device)) - held) // 2
         fits = trained * torch_dtype(self.memory.reduce_dtype).itemsize <= room
         return not self.ranks.sum(torch.tensor(float(not fits))).item()
@@ -112,10 +112,6 @@ def device_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return int(psutil.virtual_memory().total) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
-def _local(value: Tensor) -> Tensor:
-    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def whole(value: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ after it joined: for late nodes the same weights are published again."""
 
 import logging
 import os
+import shutil
 import threading
-from pathlib import Path
 
 from chain.indexer.records import Pool
 from chain.indexer.state import State
@@ -101,7 +101,7 @@ class DataBuyer:
         if not first.is_dir():
             Policy(self.base, self.pool_config.model.dtype, frozen=True).export(first)
         if not folder.is_dir():
-            write_folder(folder, lambda aside: _link_files(first, aside))
+            write_folder(folder, lambda aside: shutil.copytree(first, aside, copy_function=os.link, dirs_exist_ok=True))
         self.null_models.learn(step, same_as=0)
         self.publisher.ensure([*manifests, self.publisher.upload(step, manifests)])
         others = [path for path in sorted(folder.parent.glob("step-*")) if path not in (first, folder)]
@@ -109,8 +109,3 @@ class DataBuyer:
 
     def _heartbeat(self) -> HeartbeatRequest:
         return heartbeat("trainer", self.config.name, phase=self._phase, step=self._step, metrics={})
-
-
-def _link_files(source: Path, target: Path) -> None:
-    for path in source.iterdir():
-        os.link(path, target / path.name)

@@ -1,4 +1,4 @@
-"""`muster pool train --bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
+"""`muster pool train --bench`: how fast a machine trains a pool's model, and in how much memory, before it costs
 money."""
 
 import contextlib
@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from protocol.config import WorkConfig
@@ -21,7 +20,6 @@ from trainer.learner import Learner
 from trainer.reports.step_metrics import data_sheet_flops
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-_HEADROOM = 0.9
 
 
 def matrix_flops(device: torch.device, dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -56,13 +54,6 @@ def peak_bytes(device: torch.device) -> int:
     return 1024 * (int(match[1]) if match else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-def memory_limit(device: torch.device) -> int:
-    """Return what the device has for this process: all memory of a GPU, or what is free plus its own."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(psutil.virtual_memory().available + psutil.Process().memory_info().rss)
-
-
 def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int = 0) -> list[Group]:
     """Return groups with a signal, of at least `tokens` tokens altogether, in the shape of a pool's work: prompts up to
     a quarter of the longest allowed, outputs log-normal around a sixth of it: many short, some as long as can be."""
@@ -95,23 +86,13 @@ def _tokens(dice: random.Random, vocabulary: int, count: int) -> tuple[int, ...]
 def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change.
 
-    Return figures per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
+    Return figures per step over all ranks, medians of `steps` steps; bytes are of this rank alone.
     `mfu`: operations that the step needs per second, over the device's peak, which is the data sheet's or, where
     `peak_measured`, what plain matrix products reach. `idle_share`: time that ranks wait for one another by the
-    estimate that packing levels. `bytes_per_token`: what another token in a row costs; `row_tokens_fit`: how many fit,
-    0 where that cannot be told."""
+    estimate that packing levels."""
     policy, placement = learner.policy, learner.placement
     device, row_tokens, world = policy.device, placement.memory.row_tokens, placement.ranks.world
     vocabulary = policy.model.config.get_text_config().vocab_size
-    say("measuring memory with rows of two sizes")
-    peaks = []
-    for size in (row_tokens // 2, row_tokens):
-        groups = full_row(size * world // placement.rows_at_once, vocabulary)
-        learner.train_step(groups)  # the optimizer's state exists afterwards
-        reset_peak(device)
-        learner.train_step(groups)
-        peaks.append(peak_bytes(device))
-    per_token = max(0.0, (peaks[1] - peaks[0]) / (row_tokens - row_tokens // 2))
     groups = synthetic_groups(work, vocabulary, rows * row_tokens * world)
     lengths = [sample.length for group in groups for sample in group]
     reset_peak(device)
@@ -123,7 +104,6 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
     median = statistics.median(seconds[1:])
     known = data_sheet_flops(device) if policy.dtype == torch.bfloat16 else None
     flops = known or matrix_flops(device, policy.dtype)
-    fit = int(row_tokens + (_HEADROOM * memory_limit(device) - peaks[1]) / per_token) if per_token else 0
     cpu = f"cpu, {torch.get_num_threads()} threads"
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
@@ -140,7 +120,5 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
         "peak_measured": known is None,
         "idle_share": round(idle_share(policy.plan(lengths), lengths, policy.work.of_sequence), 4),
         "row_tokens": row_tokens,
-        "peak_bytes": max(peak_bytes(device), peaks[1]),
-        "bytes_per_token": round(per_token, 1),
-        "row_tokens_fit": max(0, fit),
+        "peak_bytes": peak_bytes(device),
     }

@@ -54,7 +54,6 @@ _SOURCE = ("node", "engine", "staleness")
 LABELLED = {
     "task_reward": ("Task reward by environment, mean over rollouts", ("environment",)),
     "mismatch_kl": ("Estimated KL divergence of the trainer's policy from a node's", _SOURCE),
-    "mismatch_absolute": ("Mean |difference| of log-probabilities, trainer and node", _SOURCE),
     "mismatch_masked": ("Tokens of a node's that were not learned from for their mismatch", _SOURCE),
     "files": ("Files trained on by their staleness in policy steps", ("staleness",)),
     "idle_seconds": ("Seconds waited for files by what was missing", ("cause",)),
@@ -88,7 +87,7 @@ def samples(record: Mapping[str, Any]) -> Iterator[MetricSample]:
             yield MetricSample(name, float(record[name]))
     for mismatch in record.get("mismatches", ()):
         labels = {name: str(mismatch[name]) for name in _SOURCE}
-        for name in ("kl", "absolute", "masked"):
+        for name in ("kl", "masked"):
             yield MetricSample(f"mismatch_{name}", mismatch[name], labels)
     for measured, name in _BY_LABEL.items():
         (label,) = LABELLED[name][1]

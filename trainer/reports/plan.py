@@ -51,14 +51,14 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, held: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.most = 0
-        self._seen = weakref.WeakKeyDictionary[Any, None]({one.untyped_storage(): None for one in held})
+        self._seen = weakref.WeakKeyDictionary[Any, None]({tensor.untyped_storage(): None for tensor in held})
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, (tuple, list)) else (made,):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(tensor, Tensor) and tensor.device == META:
                 self._count(tensor.untyped_storage())
-        return made
+        return result
 
     def _count(self, storage: Any) -> None:
         if storage not in self._seen:
@@ -81,45 +81,45 @@ def accounts(
     activations, most = row_bytes(source, exact, train, memory)
     model = model_of(source)
     prepare_model(model, exact, chunk, False, train.lora)
-    frozen = [one for one in model.parameters() if not one.requires_grad]
+    parameters = list(model.parameters())
+    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     if train.algorithm.kl.coefficient:
         reference = model_of(source)
         prepare_model(reference, exact, chunk, True, None)
         frozen += reference.parameters()
-    held = [one for one in model.parameters() if one.requires_grad]
+    held = [parameter for parameter in parameters if parameter.requires_grad]
     blocks = [list(block.parameters()) for block in model_blocks(model)]
-    matrices = {id(one) for block in blocks for one in block if one.ndim == 2}
-    total = sum(one.numel() for one in model.parameters())
-    largest = max(sum(one.numel() for one in block) for block in blocks)
-    largest_trained = max(sum(one.numel() for one in block if one.requires_grad) for block in blocks)
+    matrices = {id(parameter) for block in blocks for parameter in block if parameter.ndim == 2}
+    total, largest = _numbers(parameters), max(map(_numbers, blocks))
+    largest_trained = max(_numbers(parameter for parameter in block if parameter.requires_grad) for block in blocks)
     reduced = torch_dtype(memory.reduce_dtype).itemsize
-    root = total - sum(one.numel() for block in blocks for one in block)
+    root = total - sum(map(_numbers, blocks))
     muon = train.optimizer.method.name == "muon"
-    found = []
+    rows = []
     for layout in layouts:
         shards = layout.shard or layout.ranks
-        trained = 4 * sum(_shard(one, shards) for one in held)
-        weights = trained + sum(_shard(one, shards) * one.itemsize for one in frozen)
-        states = [(4 if muon and id(one) in matrices else 8) * _shard(one, shards) for one in held]
+        trained = 4 * sum(_shard(parameter, shards) for parameter in held)
+        weights = trained + sum(_shard(parameter, shards) * parameter.itemsize for parameter in frozen)
+        states = [(4 if muon and id(parameter) in matrices else 8) * _shard(parameter, shards) for parameter in held]
         optimizer = max(states) if memory.offload_optimizer else sum(states)
-        whole = sum(one.numel() for one in held) * reduced
+        whole = _numbers(held) * reduced
         # As Placement.whole_gradients_fit decides.
         once = layout.ranks > 1 and whole <= (room - 4 * trained - (weights - trained)) // 2
         gathered = 0
         if layout.ranks > 1:  # what belongs to no block, a block at work and the next one; a block's gradient
             gathered = exact.itemsize * (root + 2 * largest) + reduced * largest_trained
         elif exact != torch.float32:  # autocast keeps the matrices that it rounds
-            gathered = exact.itemsize * sum(one.numel() for one in held if id(one) in matrices)
+            gathered = exact.itemsize * _numbers(parameter for parameter in held if id(parameter) in matrices)
         gradients = whole if once else trained
-        row = Account(
+        account = Account(
             ranks=layout.ranks, weights=weights, optimizer=optimizer, gradients=gradients, gathered=gathered,
             activations=activations, head=most - activations,
             peak=weights + optimizer + max(gradients + gathered + most, trained + max(states)),
-            host_load=2 * 4 * max(one.numel() for one in model.parameters()),
+            host_load=2 * 4 * max(parameter.numel() for parameter in parameters),
             host_step=trained + sum(states) + exact.itemsize * total,
         )  # fmt: skip
-        found.append(row)
-    return found
+        rows.append(account)
+    return rows
 
 
 def row_bytes(source: str, dtype: torch.dtype, train: TrainConfig, memory: MemoryConfig) -> tuple[int, int]:
@@ -156,6 +156,10 @@ def _drop(parameter: Tensor) -> None:
     parameter.grad = None
 
 
+def _numbers(parameters: Iterable[Tensor]) -> int:
+    return sum(parameter.numel() for parameter in parameters)
+
+
 def _shard(parameter: Tensor, shards: int) -> int:
     """The numbers of a rank's shard, which FSDP cuts along the first dimension."""
     return -(-parameter.shape[0] // shards) * (parameter.numel() // max(1, parameter.shape[0]))
@@ -172,11 +176,11 @@ def plan(
         shard = compute.parallel.shard if compute.parallel.shard and count % compute.parallel.shard == 0 else 0
         layouts.append(compute.parallel.model_copy(update={"ranks": count, "shard": shard}))
     try:
-        found = accounts(source, pool, compute.memory, layouts, room)
+        counted = accounts(source, pool, compute.memory, layouts, room)
     except (OSError, ValueError, KeyError) as error:  # what the library makes of a folder or a name
         raise ConfigError(f"{source} describes no model: {first_line(error)}", "name its folder: --weights") from None
     rows = []
-    for one in found:
-        values = {name: value if name == "ranks" else round(value / GIB, 2) for name, value in vars(one).items()}
-        rows.append({**values, "fits": one.peak <= 0.9 * room})
+    for account in counted:
+        values = {name: value if name == "ranks" else round(value / GIB, 2) for name, value in vars(account).items()}
+        rows.append({**values, "fits": account.peak <= 0.9 * room})
     return {"model": source, "row_tokens": compute.memory.row_tokens, "gib": gib, "accounts": rows}

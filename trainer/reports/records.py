@@ -1,4 +1,4 @@
-"""The trainer's logs on disk, and its reports to the orchestrator."""
+"""The trainer's logs on disk, which the local network reads without PyTorch, and its reports to the orchestrator."""
 
 import errno
 import json
@@ -6,9 +6,8 @@ import logging
 import math
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chain.indexer.records import Submission
 from protocol.api.work import SignedEvaluation, StepRequest
@@ -18,11 +17,7 @@ from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
 from trainer.reports.metrics import SCALARS, samples
 
-if TYPE_CHECKING:  # the local network reads these logs without PyTorch
-    from trainer.reports.step_metrics import StepMetrics
-
 log = logging.getLogger("muster.trainer")
-_MEANS = ("reward_mean", "task_reward_mean", "output_length_mean")
 _REPORTED = {*SCALARS, "idle_seconds", "files"} - {"step"}
 _RETRY_SECONDS = 5.0
 _TEMPORARY = frozenset({401, 403, 404, 408, 425, 429})
@@ -115,19 +110,6 @@ class Records:
             except OSError:
                 os.truncate(path, end)
                 raise
-
-
-def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) -> dict[str, Any]:
-    """Return the line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited `waited`
-    seconds."""
-    return {
-        **asdict(metrics),
-        **({} if metrics.rollouts else dict.fromkeys(_MEANS)),
-        "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
-        "time": round(time.time(), 3),
-        "consumed": [sub.sequence for sub in files],
-        "policy_steps": [sub.step for sub in files],
-    }
 
 
 def file_record(step: int, sub: Submission) -> dict[str, Any]:

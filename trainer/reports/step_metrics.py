@@ -2,15 +2,17 @@
 trainer's log-probabilities with the files': a node that stands out among those of one staleness deserves a look."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from chain.indexer.records import Submission
 from trainer.data.advantage import Selection
 from trainer.data.batch import Group, TrainRollout
 from trainer.distributed import Ranks
@@ -21,14 +23,13 @@ from trainer.model.sharding import Placement
 @dataclass(frozen=True)
 class SourceMismatch:
     """Over `tokens` trained tokens of a node's: `kl`, the estimated KL divergence of the trainer's policy (before the
-    step) from the node's, and `absolute`, the mean |difference| of log-probabilities. `masked` of them had no loss."""
+    step) from the node's. `masked` of them had no loss."""
 
     node: str
     engine: str
     staleness: int
     tokens: int
     kl: float
-    absolute: float
     masked: int
 
 
@@ -36,7 +37,7 @@ class MismatchTotals:
     """Sums for each sample of a step, on the device."""
 
     def __init__(self, samples: int, device: torch.device) -> None:
-        self._sums = torch.zeros(samples, 4, dtype=torch.float64, device=device)
+        self._sums = torch.zeros(samples, 3, dtype=torch.float64, device=device)
 
     def add(
         self, samples: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor, masked: Tensor | None = None
@@ -45,7 +46,7 @@ class MismatchTotals:
         trainer before the step (`old`) and of the file (`sampled`), and whether it has no loss, [N] each."""
         ratio = torch.nan_to_num(old - sampled, nan=LOG_RATIO_MAX).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
         dropped = torch.zeros_like(ratio) if masked is None else masked.to(ratio.dtype)
-        parts = torch.stack([k3(torch.zeros_like(ratio), ratio), ratio.abs(), torch.ones_like(ratio), dropped], dim=1)
+        parts = torch.stack([k3(torch.zeros_like(ratio), ratio), torch.ones_like(ratio), dropped], dim=1)
         index = torch.tensor(samples, dtype=torch.int64, device=sequence.device)[sequence]
         self._sums.index_add_(0, index, parts.double())
 
@@ -62,11 +63,11 @@ class MismatchTotals:
             by_source[key] = by_source.get(key, torch.zeros_like(own)) + own
         mismatches = []
         for key, total in by_source.items():
-            kl, absolute, tokens, masked = total.tolist()
+            kl, tokens, masked = total.tolist()
             if tokens:
-                mismatches.append(SourceMismatch(*key, int(tokens), kl / tokens, absolute / tokens, int(masked)))
-        kl, _, tokens, _ = sums.sum(0).tolist()
-        return (kl / tokens if tokens else None), tuple(sorted(mismatches, key=lambda one: -one.kl))
+                mismatches.append(SourceMismatch(*key, int(tokens), kl / tokens, int(masked)))
+        kl, tokens, _ = sums.sum(0).tolist()
+        return (kl / tokens if tokens else None), tuple(sorted(mismatches, key=lambda source: -source.kl))
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,21 @@ class StepMetrics:
     seconds: float
 
 
+def rollout_figures(groups: Sequence[Group], selection: Selection) -> dict[str, Any]:
+    """Return the fields of StepMetrics that follow from a step's rollouts alone."""
+    rollouts = [rollout for group in groups for rollout in group]
+    count = max(1, len(rollouts))
+    return {
+        "reward_mean": sum(rollout.reward for rollout in rollouts) / count,
+        "task_reward_mean": sum(rollout.task_reward for rollout in rollouts) / count,
+        "output_length_mean": sum(len(rollout.output) for rollout in rollouts) / count,
+        "groups_used": selection.used,
+        "groups_dropped": selection.dropped,
+        "rollouts": len(rollouts),
+        "trained_tokens": sum(sample.length for sample in selection.samples),
+    }
+
+
 class StepTotals:
     """Adds up micro-batches without waiting for the device; gradient norms and learning rates of the updates."""
 
@@ -129,47 +145,42 @@ class StepTotals:
         """Return the record of the step, the same on every rank; each must call it."""
         mismatch, mismatches = self._mismatch.by_source(selection.samples, step - 1, ranks)
         tokens, loss, entropy, low, high, kl = ranks.sum(self._sums).tolist()
-        rollouts = [rollout for group in groups for rollout in group]
-        count, each = max(1, len(rollouts)), max(1.0, tokens)
+        each = max(1.0, tokens)
         return StepMetrics(
             step=step,
             loss=loss / max(1, len(self.norms)),
-            reward_mean=sum(one.reward for one in rollouts) / count,
-            task_reward_mean=sum(one.task_reward for one in rollouts) / count,
             entropy=entropy / each,
             grad_norm=math.nan if any(map(math.isnan, self.norms)) else max(self.norms, default=0.0),
             clip_low=low / each,
             clip_high=high / each,
             kl=kl / each,
-            groups_used=selection.used,
-            groups_dropped=selection.dropped,
-            rollouts=len(rollouts),
             tokens=int(tokens),
-            output_length_mean=sum(len(one.output) for one in rollouts) / count,
             learning_rate=self.learning_rate,
             mismatch=mismatch,
             mismatches=mismatches,
-            masked=sum(one.masked for one in mismatches) / each,
-            trained_tokens=sum(one.length for one in selection.samples),
+            masked=sum(source.masked for source in mismatches) / each,
             flops=flops,
             seconds=seconds,
+            **rollout_figures(groups, selection),
         )
 
 
-def batch_metrics(
-    metrics: StepMetrics, groups: Sequence[Group], policy_steps: Sequence[int], peak: float | None
+def step_record(
+    metrics: StepMetrics, files: Sequence[Submission], groups: Sequence[Group], waited: float, peak: float | None
 ) -> dict[str, Any]:
-    """Return what else the record of a step tells, which was trained on files of `policy_steps`: mean task reward by
-    environment, mean distance from target lengths (tokens; None where there are none), files by staleness (policy steps
-    between a file's weights and those it is trained into), tokens (prompts included) per second, and the share of
-    `peak` operations a second that were used."""
+    """Return the line of `metrics.jsonl` for a step that was trained on `files`, for which the trainer waited `waited`
+    seconds: besides its metrics mean task reward by environment, mean distance from target lengths (tokens; None where
+    there are none), files by staleness (policy steps between a file's weights and those it is trained into), tokens
+    (prompts included) per second, and the share of `peak` operations a second that were used."""
     rollouts = [rollout for group in groups for rollout in group]
     by_environment: dict[str, list[float]] = {}
     for rollout in rollouts:
         by_environment.setdefault(rollout.settings.environment, []).append(rollout.task_reward)
     errors = [abs(rollout.target - len(rollout.output)) for rollout in rollouts if rollout.target]
-    ages, seconds = [metrics.step - 1 - step for step in policy_steps], metrics.seconds
+    ages, seconds = [metrics.step - 1 - sub.step for sub in files], metrics.seconds
     return {
+        **asdict(metrics),
+        **({} if rollouts else dict.fromkeys(("reward_mean", "task_reward_mean", "output_length_mean"))),
         "dropped_share": metrics.groups_dropped / max(1, len(groups)),
         "rewards_by_environment": {name: fmean(rewards) for name, rewards in sorted(by_environment.items())},
         "length_error": fmean(errors) if errors else None,
@@ -177,6 +188,9 @@ def batch_metrics(
         "staleness_mean": fmean(ages) if ages else None,
         "tokens_per_second": metrics.trained_tokens / seconds if seconds > 0 else None,
         "mfu": metrics.flops / seconds / peak if peak and seconds > 0 else None,
+        "timings": {"wait": round(waited, 3), "train": round(seconds, 3)},
+        "time": round(time.time(), 3),
+        "consumed": [sub.sequence for sub in files],
     }
 
 

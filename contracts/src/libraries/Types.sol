@@ -4,6 +4,19 @@ pragma solidity 0.8.37;
 /// @notice A contract was deployed elsewhere than its suite says.
 error WrongAddress(address expected, address actual);
 
+// What several contracts refuse.
+
+error Paused();
+/// @notice Not by another contract of the suite that may call this.
+error NotCourt();
+error NotPools();
+error AmountTooLarge();
+error BadCount();
+error AlreadyConcluded();
+/// @notice Too early; at `time` it can be done.
+error NotYet(uint256 time);
+error WindowOver(uint256 time);
+
 /// @notice Addresses of one deployment. Every contract gets the same value and keeps what it needs as immutables.
 struct Suite {
     address token;

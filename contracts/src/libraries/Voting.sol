@@ -10,6 +10,8 @@ library Voting {
     error TooFewSeats(uint256 seats);
     error NotDrawn();
     error AlreadyDrawn();
+    /// @notice Before this block only a drawn member's commit draws.
+    error DrawNotOpen(uint256 firstBlock);
     error NotVoter();
     error AlreadyCommitted();
     error EmptyCommitment();

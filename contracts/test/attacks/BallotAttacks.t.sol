@@ -67,7 +67,7 @@ contract BallotAttacksTest is Network {
         _voteAll(0, Codes.ACCEPT);
         uint256 trial = _dispute(stranger, s);
         _blocks(3);
-        juries.draw(trial);
+        _drawTrial(trial);
         (, address[] memory voters,,) = juries.juryOf(trial);
         bytes32 v = keccak256("verdict");
         bytes32 salt = keccak256("salt");

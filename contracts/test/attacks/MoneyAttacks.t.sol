@@ -22,7 +22,7 @@ contract MoneyAttacksTest is Losses {
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 1));
         vm.prank(operator);
         stakes.withdraw(node, 1);
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
     }
 
@@ -64,7 +64,7 @@ contract MoneyAttacksTest is Losses {
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         for (uint256 i = 0; i < 16; ++i) {
-            pools.finalize(pool, first + i, _ref(first + i));
+            pools.finalize(pool, first + i, _ref(first + i), _none());
         }
         _closeAll(0, 0);
         assertEq(pools.poolOf(pool).free, BUDGET);
@@ -92,7 +92,7 @@ contract MoneyAttacksTest is Losses {
         uint256 codes = Codes.set(_all(1), bad & 15, Codes.REJECT_DUPLICATE);
         _vote(bad / 16, 0, _three(codes, codes, codes));
         _passWindow();
-        pools.finalize(pool, bad, _ref(bad));
+        pools.finalize(pool, bad, _ref(bad), _none());
         assertEq(stakes.stakeOf(node), 0);
         assertEq(stakes.stakeOf(good), STAKE);
         assertEq(_claim(fine), PAY);
@@ -113,7 +113,7 @@ contract MoneyAttacksTest is Losses {
         _voteAll(2, Codes.REJECT_WEIGHTS);
         uint256 since = clock;
         _passWindow();
-        pools.finalize(pool, c, _ref(c));
+        pools.finalize(pool, c, _ref(c), _none());
         bytes32 inner = _inner(b);
         vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, since));
         pools.claim(pool, node, b, inner, new uint256[](0));

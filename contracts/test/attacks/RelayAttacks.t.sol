@@ -20,7 +20,7 @@ contract RelayAttacksTest is Receipting {
         bytes[] memory signatures = new bytes[](1);
         signatures[0] = signature;
         vm.prank(account("service"));
-        pools.submitLane(pool, _one(f), signatures, new Receipt[](0));
+        pools.submitLane(pool, _one(f), signatures, new Receipt[](0), _anchor(), _anchorHash());
     }
 
     function _forged(FileData memory f, bytes memory signature) private {
@@ -31,6 +31,41 @@ contract RelayAttacksTest is Receipting {
 
     function sendOut(FileData calldata f, bytes calldata signature) external {
         _send(f, signature);
+    }
+
+    function _onAnotherChain(uint256 anchor, bytes32 anchorHash) private {
+        FileData[] memory lane = _one(_next(node, 1_000, 0));
+        bytes[] memory signatures = _signatures(lane);
+        vm.expectRevert(IPools.OtherChain.selector);
+        vm.prank(account("service"));
+        pools.submitLane(pool, lane, signatures, new Receipt[](0), anchor, anchorHash);
+    }
+
+    /// A lane that was under way when its step's seed block was reorganised does not come in on the other branch; nor does
+    /// one that names a block which nobody knows (any more).
+    function test_laneOfAnotherBranchIsRefused() public {
+        _step();
+        uint256 seedBlock = pools.poolOf(pool).seedBlock;
+        _blocks(60);
+        bytes32 seed = blockhash(seedBlock);
+        uint256 snapshot = vm.snapshot();
+        bytes32 other = keccak256("another branch");
+        (bool done,) = address(vm).call(abi.encodeWithSignature("setBlockhash(uint256,bytes32)", seedBlock, other));
+        require(done, "a cheatcode that the tests' interface lacks");
+        _onAnotherChain(seedBlock, seed);
+        _onAnotherChain(seedBlock, 0);
+        vm.revertTo(snapshot);
+        for (uint256 ahead = 0; ahead < 2; ++ahead) {
+            _onAnotherChain(height + ahead, blockhash(height + ahead)); // no hash, as of any block to come
+            _onAnotherChain(height + ahead, keccak256("made up"));
+        }
+        _onAnotherChain(seedBlock - 1, seed);
+        _onAnotherChain(type(uint256).max, 0);
+        FileData[] memory lane = _one(_next(node, 1_000, 0));
+        bytes[] memory signatures = _signatures(lane);
+        vm.prank(account("service"));
+        pools.submitLane(pool, lane, signatures, new Receipt[](0), seedBlock, seed);
+        assertEq(pools.accountOf(pool, node).pending, 1_000);
     }
 
     function test_signatureOfAnythingElseIsRefused() public {

@@ -176,7 +176,7 @@ contract SponsorAttacksTest is Losses {
         uint256 s = _submitFrom(lent, 1_000);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(lent), STAKE / 2);
     }
 
@@ -209,7 +209,7 @@ contract SponsorAttacksTest is Losses {
         uint256 s = _submitFrom(lent, 1_000);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         _isLent(2 * STAKE * 4 / 10);
         _free();
         vm.prank(operator);

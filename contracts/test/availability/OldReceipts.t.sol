@@ -82,7 +82,7 @@ contract OldReceiptsTest is Receipting {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
         assertEq(stakes.withdrawable(node), 0);
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
         assertEq(pools.poolOf(pool).free, BUDGET);
     }
@@ -107,7 +107,7 @@ contract OldReceiptsTest is Receipting {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _lateReverts(0, clock, _refusal(IPools.NodeIsFrozen.selector));
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         _lateReverts(0, clock, abi.encodeWithSelector(IPools.NotMember.selector));
         _give(stranger, address(stakes), STAKE);
         vm.prank(stranger);
@@ -124,7 +124,7 @@ contract OldReceiptsTest is Receipting {
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         uploaded = clock;
-        pools.finalize(pool, s, _ref(s)); // a penalty, and it is out
+        pools.finalize(pool, s, _ref(s), _none()); // a penalty, and it is out
         _lateReverts(0, uploaded, abi.encodeWithSelector(IPools.NotMember.selector));
     }
 

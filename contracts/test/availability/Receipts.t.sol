@@ -33,9 +33,9 @@ contract ReceiptsTest is Receipting {
         bytes[] memory signatures = _signatures(lane);
         receipts[2].time -= 1; // the service did not sign this
         vm.expectRevert(ICourt.BadReceipt.selector);
-        pools.submitLane(pool, lane, signatures, receipts);
+        pools.submitLane(pool, lane, signatures, receipts, _anchor(), _anchorHash());
         receipts[2].time += 1;
-        assertEq(pools.submitLane(pool, lane, signatures, receipts), 0);
+        assertEq(pools.submitLane(pool, lane, signatures, receipts, _anchor(), _anchorHash()), 0);
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.spread(7, Codes.UNDECIDED));
     }
 
@@ -92,7 +92,7 @@ contract ReceiptsTest is Receipting {
         _refuses(f, Receipt(1, uint40(clock), "anything"));
         bytes[] memory signatures = _signatures(_one(f));
         vm.prank(fickle);
-        pools.submitLane(pool, _one(f), signatures, new Receipt[](0)); // relaying is an act of its own
+        pools.submitLane(pool, _one(f), signatures, new Receipt[](0), _anchor(), _anchorHash()); // relaying is an act of its own
     }
 
     /// A key whose account gets code (EIP-7702) has signed what it signed.

@@ -108,7 +108,7 @@ contract UnavailableTest is Losses {
         uint256 bad = _submit();
         _voteAll(1, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, bad, _ref(bad));
+        pools.finalize(pool, bad, _ref(bad), _none());
         FileData memory f = files[pool][s];
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
         pools.forfeit(pool, s, f); // it vested before its node was found out
@@ -122,7 +122,7 @@ contract UnavailableTest is Losses {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _voteAll(1, Codes.UNAVAILABLE); // vests after the reject
         _passWindow();
-        pools.finalize(pool, bad, _ref(bad));
+        pools.finalize(pool, bad, _ref(bad), _none());
         uint256 burnt = _burnt();
         pools.forfeit(pool, s, files[pool][s]);
         assertEq(_burnt() - burnt, PAY);
@@ -151,7 +151,7 @@ contract UnavailableTest is Losses {
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
         FileRef memory ref = _ref(s);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
-        pools.finalize(pool, s, ref);
+        pools.finalize(pool, s, ref, _none());
     }
 
     function test_unavailableClaimedByValidators() public {

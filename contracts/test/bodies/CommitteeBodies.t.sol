@@ -61,7 +61,7 @@ contract CommitteeBodiesTest is Losses {
         vm.stopPrank();
         assertEq(seats.seatOf(seat).frozen, 1);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         _closeAll(0, 0);
         assertEq(seats.seatOf(seat).frozen, 0);
         assertEq(_loss(seat), 1e9);

@@ -84,7 +84,7 @@ contract JuryBodiesTest is Losses {
         }
         _nextEpoch();
         uint256 trial = _dispute(stranger, s);
-        _blocks(3);
+        _blocks(3 + EPOCH);
         vm.expectRevert(abi.encodeWithSelector(Voting.TooFewSeats.selector, 4));
         juries.draw(trial);
         FileData memory f = files[pool][s];
@@ -96,6 +96,31 @@ contract JuryBodiesTest is Losses {
         }
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(token.balanceOf(stranger), 10_000e9);
+    }
+
+    /// Whoever opens many cases cannot start their clocks all at once: for an epoch jurors take them up as they can.
+    function test_onlyJurorsStartTheClockForAnEpoch() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        uint256 last = juries.caseOf(trial).seedBlock + EPOCH;
+        _blocks(last - height);
+        vm.expectRevert(abi.encodeWithSelector(Voting.DrawNotOpen.selector, last + 1));
+        vm.prank(stranger);
+        juries.draw(trial);
+        (, address[] memory voters,,) = juries.juryOf(trial);
+        vm.expectRevert(Voting.NotVoter.selector);
+        vm.prank(stranger);
+        juries.commit(trial, 0, keccak256("ballot"));
+        uint256 snapshot = vm.snapshot();
+        vm.prank(voters[0]);
+        juries.commit(trial, 0, keccak256("ballot"));
+        assertEq(juries.caseOf(trial).time, clock);
+        vm.revertTo(snapshot);
+        _blocks(1);
+        vm.prank(stranger);
+        juries.draw(trial);
+        assertEq(juries.seatsOf(trial).length, 5);
     }
 
     /// Waiting gives no other jury of a seed: there is one, and after three epochs none. A second jury judges then.

@@ -74,7 +74,7 @@ contract SecondJuryTest is Losses {
         _optOut(4);
         uint256 before = token.balanceOf(operator) + 10_000e9;
         _appeal(operator, s);
-        _blocks(3);
+        _blocks(3 + EPOCH);
         uint256 second = _second(s);
         vm.expectRevert(abi.encodeWithSelector(Voting.TooFewSeats.selector, 6));
         juries.draw(second);

@@ -72,7 +72,7 @@ contract ChallengeAttacksTest is Accusing {
         uint256 challenge = _accuse(node, named);
         uint256 s = _decided(node, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.nodeOf(node).frozen, 1);
         _lapses(challenge);
         assertEq(stakes.nodeOf(node).frozen, 0);
@@ -83,7 +83,7 @@ contract ChallengeAttacksTest is Accusing {
         challenge = _accuse(node, named);
         _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
         _ends(challenge, 0);
         _is(challenge, INodeChallenges.Outcome.Upheld);
@@ -100,7 +100,7 @@ contract ChallengeAttacksTest is Accusing {
         uint256 challenge = _accuse(node, named);
         _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         _give(operator, address(stakes), STAKE);
         vm.prank(operator);
         stakes.deposit(node, STAKE);
@@ -125,7 +125,7 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(stakes.stakeOf(node), FEES);
         _voteAll(s >> 4, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
         assertEq(stakes.nodeOf(node).frozen, 0);
     }

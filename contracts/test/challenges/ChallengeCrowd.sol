@@ -52,7 +52,7 @@ contract ChallengeCrowd is Accusing {
         uint256 s = _decided(n, good ? Codes.ACCEPT : Codes.REJECT_WEIGHTS);
         _passWindow();
         if (good) accepted[n].push(s);
-        else pools.finalize(pool, s, _ref(s));
+        else pools.finalize(pool, s, _ref(s), _none());
     }
 
     /// @dev A run of a node's files, which may have been named before, whose node may be gone.

@@ -59,7 +59,7 @@ contract ChallengeFlowTest is Accusing {
         if (byFile) {
             uint256 s = _decided(node, Codes.REJECT_WEIGHTS);
             _passWindow();
-            pools.finalize(pool, s, _ref(s));
+            pools.finalize(pool, s, _ref(s), _none());
         } else {
             _judged(_accuse(node, _history(node, 1)), Codes.REJECT_WEIGHTS);
         }

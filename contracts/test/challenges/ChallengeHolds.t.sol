@@ -66,7 +66,7 @@ contract ChallengeHoldsTest is Accusing {
         uint256 challenge = _accuse(node, named);
         _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
         assertFalse(pools.accountOf(pool, node).slashed);
         _give(operator, address(stakes), STAKE);

@@ -90,10 +90,10 @@ contract UnderstaffedTest is Choosing {
         Receipt[] memory receipts = new Receipt[](1);
         receipts[0] = late;
         vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, clock - 10));
-        pools.submitLane(pool, _one(f), signatures, receipts);
+        pools.submitLane(pool, _one(f), signatures, receipts, _anchor(), _anchorHash());
         uint256 free = pools.poolOf(pool).free;
         receipts[0] = early;
-        pools.submitLane(pool, _one(f), signatures, receipts);
+        pools.submitLane(pool, _one(f), signatures, receipts, _anchor(), _anchorHash());
         assertEq(free - pools.poolOf(pool).free, PAY + 2 * FEES);
     }
 

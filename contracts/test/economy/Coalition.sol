@@ -42,7 +42,7 @@ abstract contract Coalition is Contest {
             if (s.phase != IPools.Phase.Settled || Codes.isPaid(s.code)) continue;
             FileRef memory file = _ref(lane * 16 + i);
             vm.prank(coalition);
-            pools.finalize(pool, lane * 16 + i, file);
+            pools.finalize(pool, lane * 16 + i, file, _none());
         }
         for (uint256 i = count; i > 0; --i) {
             uint256 sequence = lane * 16 + i - 1;

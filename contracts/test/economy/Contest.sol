@@ -113,7 +113,7 @@ abstract contract Contest is Lane {
     }
 
     function _hear(uint256 trial) private {
-        juries.draw(trial);
+        _drawTrial(trial);
         (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
         _touch(jurors);
         uint256 i = juries.caseOf(trial).sequence & 15;

@@ -86,7 +86,7 @@ abstract contract Lane is Market {
         }
         bytes[] memory signatures = _signatures(files_);
         vm.prank(account(signer));
-        lane = pools.submitLane(pool, files_, signatures, receipts);
+        lane = pools.submitLane(pool, files_, signatures, receipts, _anchor(), _anchorHash());
         for (uint256 i = 0; i < count; ++i) {
             files[pool][lane * 16 + i] = files_[i];
         }

@@ -106,7 +106,7 @@ contract MoneyTest is Planting {
         uint256 codes = Codes.set(_all(Codes.MALFORMED), 0, Codes.REJECT_WEIGHTS);
         _vote(0, 0, _three(codes, codes, codes));
         _passWindow();
-        pools.finalize(pool, 0, _ref(0));
+        pools.finalize(pool, 0, _ref(0), _none());
         uint256 taken = STAKE * v.slashBps / 10_000;
         uint256 most = STAKE - n * FEES; // what the others may cost their committees stays
         if (taken > most) taken = most;
@@ -127,7 +127,7 @@ contract MoneyTest is Planting {
         _passWindow();
         uint256 left = STAKE;
         for (uint256 i = 0; i < n; ++i) {
-            pools.finalize(pool, i, _ref(i));
+            pools.finalize(pool, i, _ref(i), _none());
             uint256 kept = (n - 1 - i) * FEES;
             uint256 cost = v.malformedPenalty + FEES;
             left -= cost < left - kept ? cost : left - kept;
@@ -242,6 +242,6 @@ contract MoneyTest is Planting {
     function present(FileData calldata file, Receipt calldata receipt) external {
         Receipt[] memory receipts = new Receipt[](1);
         receipts[0] = receipt;
-        pools.submitLane(pool, _one(file), _signatures(_one(file)), receipts);
+        pools.submitLane(pool, _one(file), _signatures(_one(file)), receipts, _anchor(), _anchorHash());
     }
 }

@@ -6,7 +6,6 @@ import {Codes} from "../../src/libraries/Codes.sol";
 import {FileSlot} from "../../src/libraries/FileSlot.sol";
 import {LaneSlot} from "../../src/libraries/LaneSlot.sol";
 import {Memberships} from "../../src/libraries/Memberships.sol";
-import {PoolSlot} from "../../src/libraries/PoolSlot.sol";
 import {Reckoning} from "../../src/libraries/Reckoning.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
@@ -16,37 +15,8 @@ contract SlotsTest is PRBTest {
     using FileSlot for uint256;
     using LaneSlot for uint256;
     using Memberships for uint256;
-    using PoolSlot for uint256;
 
     uint256 private constant FLAGS = FileSlot.CUMULATIVE | FileSlot.FROZEN;
-
-    function testFuzz_poolFieldsAreTheirOwn(
-        uint64 free,
-        uint32 rate,
-        uint32 fee,
-        uint24 maxUnits,
-        uint8 lag,
-        uint8 committee,
-        uint8 status
-    ) public pure {
-        (lag, committee) = (lag & 15, committee & 15);
-        uint256 w = PoolSlot.pack(rate, fee, maxUnits, lag, committee, status).withFree(free);
-        require(w.free() == free && w.rate() == rate && w.fee() == fee && w.maxUnits() == maxUnits, "low");
-        require(w.maxLag() == lag && w.committee() == committee, "middle");
-        require(w.status() == status && w.lanes() == 0 && w.steps() == 0, "rest");
-        require(w.fees() == uint256(fee) * committee, "fees");
-    }
-
-    function testFuzz_poolSettersTouchOneField(uint256 w, uint64 free, uint256 more) public pure {
-        uint256 lanes = (more >> 64) & PoolSlot.MAX_LANES;
-        uint256 steps = more & PoolSlot.MAX_STEPS;
-        uint256 status = (more >> 32) & 255;
-        require(w.withFree(free).free() == free && w.withFree(free).withFree(w.free()) == w, "free");
-        require(w.withLanes(lanes).lanes() == lanes && w.withLanes(lanes).withLanes(w.lanes()) == w, "lanes");
-        require(w.withSteps(steps).steps() == steps && w.withSteps(steps).withSteps(w.steps()) == w, "steps");
-        require(w.withStatus(status).status() == status, "status");
-        require(w.withStatus(status).withStatus(w.status()) == w, "only the status");
-    }
 
     function testFuzz_accountSettersTouchOneField(uint256 w, uint256 value) public pure {
         uint256 v46 = value & AccountSlot.MAX_46;

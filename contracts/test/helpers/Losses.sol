@@ -30,6 +30,6 @@ contract Losses is Planting {
 
     function _drawJury(uint256 trial) internal {
         _blocks(juries.caseOf(trial).seedBlock + 1 - height);
-        juries.draw(trial);
+        _drawTrial(trial);
     }
 }

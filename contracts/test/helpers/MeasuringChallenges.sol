@@ -58,8 +58,10 @@ contract MeasuringChallenges is Measuring {
         opening = _used();
         uint256 trial = nodeChallenges.challengeOf(opened).trial;
         _blocks(juries.caseOf(trial).seedBlock + 1 - height);
+        vm.roll(height + EPOCH);
         juries.draw(trial);
         judging = _used();
+        vm.roll(height);
         (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
         for (uint256 i = 0; i < jurors.length; ++i) {
             bytes32 hash = juries.ballotHash(trial, voters[i], code, keccak256("verdict"), keccak256("salt"));

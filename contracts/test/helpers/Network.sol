@@ -26,6 +26,8 @@ contract Network is Deployer {
     mapping(uint256 pool => mapping(uint256 sequence => FileData)) internal files;
     /// Of lanes that one round settled as a whole: their files' words, zero where a file is not paid.
     mapping(uint256 pool => mapping(uint256 lane => uint256[])) internal laneWords;
+    /// Of files that left their lane by their end: what the contract does not keep.
+    mapping(uint256 pool => mapping(uint256 sequence => uint256)) internal endedWords;
     /// The private keys of registered nodes.
     mapping(address node => uint256) internal nodeKeys;
 
@@ -259,17 +261,46 @@ contract Network is Deployer {
     function _relay(FileData[] memory lane) internal returns (uint256 first) {
         bytes[] memory signatures = _signatures(lane);
         vm.prank(account("service"));
-        first = pools.submitLane(pool, lane, signatures, new Receipt[](0)) << 4;
+        first = pools.submitLane(pool, lane, signatures, new Receipt[](0), _anchor(), _anchorHash()) << 4;
         delete laneWords[pool][first >> 4]; // of a deployment before
         for (uint256 i = 0; i < lane.length; ++i) {
             files[pool][first + i] = lane[i];
         }
     }
 
+    /// @dev The newest block of this chain.
+    function _anchor() internal view returns (uint256) {
+        return block.number - 1;
+    }
+
+    function _anchorHash() internal view returns (bytes32) {
+        return blockhash(block.number - 1);
+    }
+
+    /// @dev In the place of a lane's words, for a file with a word of its own.
+    function _none() internal pure returns (uint256[] memory) {}
+
+    /// @dev By the file's own word, or by its lane's, which then have zero for it.
+    function _finalize(uint256 sequence) internal {
+        uint256[] memory words = pools.wordOf(pool, sequence) == 0 ? laneWords[pool][sequence >> 4] : _none();
+        FileRef memory ref = _ref(sequence);
+        pools.finalize(pool, sequence, ref, words);
+        if (words.length != 0) _leftLane(sequence);
+    }
+
+    function _leftLane(uint256 sequence) internal {
+        uint256[] storage words = laneWords[pool][sequence >> 4];
+        endedWords[pool][sequence] = FileSlot.withPhase(words[sequence & 15], FileSlot.FINAL) & ~FileSlot.FROZEN;
+        words[sequence & 15] = 0;
+    }
+
     /// @dev The call by which the service relays one file.
     function _relaying(FileData memory f) internal view returns (bytes memory) {
         FileData[] memory lane = _one(f);
-        return abi.encodeCall(pools.submitLane, (pool, lane, _signatures(lane), new Receipt[](0)));
+        return
+            abi.encodeCall(
+                pools.submitLane, (pool, lane, _signatures(lane), new Receipt[](0), _anchor(), _anchorHash())
+            );
     }
 
     /// @dev The service relays one file and is refused: `reason` is the error with its arguments.
@@ -281,7 +312,7 @@ contract Network is Deployer {
         bytes[] memory signatures = _signatures(lane);
         vm.expectRevert(_refusal(index, reason));
         vm.prank(account("service"));
-        pools.submitLane(pool, lane, signatures, new Receipt[](0));
+        pools.submitLane(pool, lane, signatures, new Receipt[](0), _anchor(), _anchorHash());
     }
 
     /// @dev The error with which a lane is refused for one of its files.
@@ -419,7 +450,12 @@ contract Network is Deployer {
     /// @dev Notes the words of a lane that one round has just settled as a whole, and gives its files words of their own.
     function _unpack(uint256 lane) internal {
         _noteWords(lane);
-        if (laneWords[pool][lane].length != 0) pools.unpack(pool, lane, laneWords[pool][lane], 0xffff);
+        uint256[] memory words = laneWords[pool][lane];
+        uint256 places;
+        for (uint256 i = 0; i < words.length; ++i) {
+            if (words[i] != 0) places |= 1 << i;
+        }
+        if (places != 0) pools.unpack(pool, lane, words, places);
     }
 
     /// @dev From what the court and the accounts say, right after the settlement.
@@ -444,14 +480,18 @@ contract Network is Deployer {
     function _settledWord(uint256 sequence, uint256 n, ICourt.Round memory r) private view returns (uint256) {
         FileData storage f = files[pool][sequence];
         uint256 code = Codes.get(r.codes, sequence & 15);
-        if (!Codes.isPaid(code)) return 0;
+        uint256 digest = uint256(keccak256(abi.encode(_inner(sequence), f.node))) >> 96;
+        uint256 time = r.time + court.termsOf(pool).challengeWindow;
+        if (!Codes.isPaid(code)) {
+            return
+                FileSlot.pack(digest, f.units, time, code, FileSlot.SETTLED)
+                    | (Codes.isReject(code) ? FileSlot.FROZEN : 0);
+        }
         uint256 earned = pools.accountOf(pool, f.node).earned;
         for (uint256 i = (sequence & 15) + 1; i < n; ++i) {
             FileData storage later = files[pool][(sequence & ~uint256(15)) | i];
             if (later.node == f.node && Codes.isPaid(Codes.get(r.codes, i))) earned -= later.units;
         }
-        uint256 digest = uint256(keccak256(abi.encode(_inner(sequence), f.node))) >> 96;
-        uint256 time = r.time + court.termsOf(pool).challengeWindow;
         return FileSlot.pack(digest, earned, time, code, FileSlot.SETTLED) | FileSlot.CUMULATIVE;
     }
 
@@ -471,6 +511,7 @@ contract Network is Deployer {
         uint256[] storage words = laneWords[pool][sequence >> 4];
         if (word == 0 && words.length > sequence & 15) {
             word = words[sequence & 15];
+            if (word == 0) word = endedWords[pool][sequence];
         } else if (word == 0 && files[pool][sequence].node != address(0)) {
             uint256 round = Codes.get(court.roundOf(pool, sequence >> 4, 0).codes, sequence & 15) == 14 ? 1 : 0;
             uint256 code = Codes.get(court.roundOf(pool, sequence >> 4, round).codes, sequence & 15);
@@ -550,12 +591,19 @@ contract Network is Deployer {
         _juryVotes(trial, votes);
     }
 
+    /// @dev Anybody draws a jury, an epoch after its seed block, and the clock goes back to now.
+    function _drawTrial(uint256 trial) internal {
+        vm.roll(juries.caseOf(trial).seedBlock + seats.epochBlocks() + 1);
+        juries.draw(trial);
+        vm.roll(height);
+    }
+
     /// @dev How many there are, drawn now if they were not before.
     function _jurors(uint256 trial) internal returns (uint256) {
         IJuries.Trial memory view_ = juries.caseOf(trial);
         if (view_.time == 0) {
             if (height <= view_.seedBlock) _blocks(view_.seedBlock + 1 - height);
-            juries.draw(trial);
+            _drawTrial(trial);
         }
         return juries.seatsOf(trial).length;
     }

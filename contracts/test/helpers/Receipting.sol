@@ -39,7 +39,7 @@ contract Receipting is Losses {
     function _present(FileData memory f, Receipt memory receipt) internal returns (uint256 sequence) {
         bytes[] memory signatures = _signatures(_one(f));
         vm.prank(stranger);
-        sequence = pools.submitLane(pool, _one(f), signatures, _only(receipt)) << 4;
+        sequence = pools.submitLane(pool, _one(f), signatures, _only(receipt), _anchor(), _anchorHash()) << 4;
         files[pool][sequence] = f;
     }
 
@@ -57,7 +57,7 @@ contract Receipting is Losses {
         bytes[] memory signatures = _signatures(_one(f));
         vm.expectRevert(reason);
         vm.prank(stranger);
-        pools.submitLane(pool, _one(f), signatures, _only(receipt));
+        pools.submitLane(pool, _one(f), signatures, _only(receipt), _anchor(), _anchorHash());
     }
 
     function _outOfTime(uint256 first, uint256 last) internal pure returns (bytes memory) {

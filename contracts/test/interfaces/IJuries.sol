@@ -42,6 +42,7 @@ interface IJuries {
     error AppealOver(uint256 time);
     error BadCode();
     error CommitOver(uint256 time);
+    error DrawNotOpen(uint256 firstBlock);
     error EmptyCommitment();
     error Lapsed();
     error NoAppeal();

@@ -69,6 +69,7 @@ interface IPools {
     error NotService();
     error NotYet(uint256 time);
     error NothingToClaim();
+    error OtherChain();
     error OverLimit(uint256 units, uint256 limit);
     error Paused();
     error ReceiptOutOfTime(uint256 first, uint256 last);
@@ -85,12 +86,12 @@ interface IPools {
     error WrongPhase(uint256 sequence, Phase phase);
     error WrongStatus(Status status);
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
-    event FeePaid(uint256 indexed pool, address indexed to, uint256 paid, uint256 burnt);
     event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
     event FileFinalized(uint256 file, uint256 code, uint256 slashed);
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
     event FileResolved(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time);
     event FilesSettled(uint256 file, uint256[] words);
+    event FilesUnpacked(uint256 file, uint256 places);
     event JuryPaid(uint256 indexed pool, address indexed to, uint256 amount);
     event LeftoverTaken(uint256 indexed pool, address indexed owner, uint256 amount);
     event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
@@ -98,7 +99,6 @@ interface IPools {
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeJoined(uint256 indexed pool, address indexed node, address indexed operator, uint256 joinedStep, uint256 limit);
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
-    event NodeReleased(uint256 indexed pool, address indexed node);
     event PoolCreated(uint256 indexed pool, address indexed owner, bytes32 indexed configHash, PoolTerms terms, uint256 unbonding);
     event PoolFunded(uint256 indexed pool, address indexed from, uint256 amount);
     event StatusSet(uint256 indexed pool, Status status);
@@ -110,7 +110,7 @@ interface IPools {
     function closePool(uint256 pool) external;
     function createPool(PoolTerms calldata terms, uint256 budget) external returns (uint256 pool);
     function expel(uint256 pool, address node) external;
-    function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
+    function finalize(uint256 pool, uint256 sequence, FileRef calldata file, uint256[] calldata words) external;
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external;
     function fund(uint256 pool, uint256 amount) external;
@@ -124,7 +124,7 @@ interface IPools {
     function ownerOf(uint256 pool) external view returns (address);
     function params() external view returns (IParams);
     function pausePool(uint256 pool) external;
-    function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external;
+    function payFees(address to, uint256 paid, uint256 burnt) external;
     function payJury(uint256 pool, uint256 amount) external returns (uint256 paid);
     function poolCount() external view returns (uint256);
     function poolOf(uint256 pool) external view returns (Pool memory);
@@ -136,7 +136,7 @@ interface IPools {
     function reviewSeats(uint256 pool) external;
     function settleLane(uint256 pool, uint256 lane, uint256 codes, uint256 rounds, uint256 window, FileRef[] calldata files) external;
     function settlePool(uint256 pool) external returns (uint256 amount);
-    function submitLane(uint256 pool, FileData[] calldata files, bytes[] calldata signatures, Receipt[] calldata receipts) external returns (uint256 lane);
+    function submitLane(uint256 pool, FileData[] calldata files, bytes[] calldata signatures, Receipt[] calldata receipts, uint256 anchor, bytes32 anchorHash) external returns (uint256 lane);
     function unpack(uint256 pool, uint256 lane, uint256[] calldata words, uint256 places) external;
     function wordOf(uint256 pool, uint256 sequence) external view returns (uint256);
 }

@@ -98,8 +98,11 @@ abstract contract BenchHandler is World {
         uint256 seedBlock = juries.caseOf(trial).seedBlock;
         if (ghostTrials[trial].jurors.length == 0) {
             if (height <= seedBlock) _blocks(seedBlock + 1 - height);
-            try juries.draw(trial) {}
-            catch {
+            vm.roll(juries.caseOf(trial).seedBlock + EPOCH + 1);
+            try juries.draw(trial) {
+                vm.roll(height);
+            } catch {
+                vm.roll(height);
                 _blocks(4 * EPOCH);
                 return;
             }

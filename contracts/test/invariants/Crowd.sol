@@ -67,7 +67,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
         _endCases();
         _wait(defaultTerms().challengeWindow);
         for (uint256 i = 0; i < sequences.length; ++i) {
-            if (_finalizable(sequences[i])) pools.finalize(pool, sequences[i], _ref(sequences[i]));
+            if (_finalizable(sequences[i])) _finalize(sequences[i]);
         }
         _fold(vm.getRecordedLogs());
         for (uint256 i = 0; i < sequences.length; ++i) {

@@ -136,10 +136,7 @@ abstract contract Ledger is Planting {
 
     function _foldPools(Vm.Log memory log) internal {
         bytes32 t = log.topics[0];
-        if (t == IPools.FeePaid.selector) {
-            (uint256 paid, uint256 burnt) = abi.decode(log.data, (uint256, uint256));
-            escrowOut += paid + burnt;
-        } else if (t == IPools.JuryPaid.selector) {
+        if (t == IPools.JuryPaid.selector) {
             uint256 amount = abi.decode(log.data, (uint256));
             (escrowOut, ghostFree) = (escrowOut + amount, ghostFree - amount);
             _expect(juryCharged <= amount, "a stake paid more for juries than they got");

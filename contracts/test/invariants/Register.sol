@@ -194,7 +194,9 @@ abstract contract Register is Ledger {
     }
 
     function _closed(Vm.Log memory log, uint256 lane) private {
-        (uint256 round,,, uint256 penalty) = abi.decode(log.data, (uint256, uint256, uint256, uint256));
+        (uint256 round, uint256 paid, uint256 burnt, uint256 penalty) =
+            abi.decode(log.data, (uint256, uint256, uint256, uint256));
+        escrowOut += paid + burnt;
         GhostRound storage r = ghostRounds[(lane << 1) | round];
         uint256 seat = uint256(log.topics[3]);
         for (uint256 i = 0; i < r.seats.length; ++i) {

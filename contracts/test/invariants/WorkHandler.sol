@@ -45,7 +45,7 @@ abstract contract WorkHandler is World {
         receipts[0] = _receipt(n, lane[0].fileHash, clock - age);
         bytes[] memory signatures = _signatures(lane);
         vm.prank(watcher);
-        try pools.submitLane(pool, lane, signatures, receipts) returns (uint256 number) {
+        try pools.submitLane(pool, lane, signatures, receipts, _anchor(), _anchorHash()) returns (uint256 number) {
             files[pool][number << 4] = lane[0];
             _expect(a.frozen == 0 && !a.slashed, "a frozen node's work was taken");
             _reach(a.limit == 0 ? "submit after leaving" : "submit with receipt");
@@ -84,7 +84,7 @@ abstract contract WorkHandler is World {
         for (uint256 k = 0; k < sequences.length; ++k) {
             uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
             if (_finalizable(sequence)) {
-                pools.finalize(pool, sequence, _ref(sequence));
+                _finalize(sequence);
                 return _reach("finalize");
             }
         }

@@ -42,7 +42,8 @@ contract AppealRefusalsTest is Refusing {
         uint256 s = _submit();
         _voteAll(0, 3);
         uint256 trial = _dispute(operator, s);
-        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), Voting.SeedNotMined.selector);
+        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), Voting.DrawNotOpen.selector);
+        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 0, 0)), Voting.SeedNotMined.selector);
         _no(stranger, j, abi.encodeCall(juries.judge, (trial, 1)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.pay, (trial, 1)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IJuries.NotConcluded.selector);

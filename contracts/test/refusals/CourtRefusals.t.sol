@@ -24,7 +24,7 @@ contract CourtRefusalsTest is Refusing {
         assertEq(court.roundOf(pool, 0, 1).time, 0);
         _submit();
         assertEq(court.roundOf(pool, 0, 0).time, height + 1);
-        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.DrawNotOpen.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), Voting.DrawNotOpen.selector);
         FileRef[] memory refs = _refs(0);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
         _no(stranger, c, abi.encodeCall(court.reveal, (pool, 0, 0, 0, 0, 0, 0)), Voting.NotDrawn.selector);

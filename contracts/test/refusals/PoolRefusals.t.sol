@@ -100,20 +100,28 @@ contract PoolRefusalsTest is Refusing {
         _no(stranger, p, _relaying(_work(0, 0, w)), IPools.NotService.selector);
         _no(node, p, _relaying(_work(0, 0, w)), IPools.NotService.selector);
         FileData[] memory lane = new FileData[](17);
-        bytes memory call = abi.encodeCall(pools.submitLane, (pool, lane, new bytes[](17), new Receipt[](0)));
+        bytes memory call =
+            abi.encodeCall(pools.submitLane, (pool, lane, new bytes[](17), new Receipt[](0), _anchor(), _anchorHash()));
         _no(owner, p, call, IPools.BadCount.selector);
         assembly ("memory-safe") {
             mstore(lane, 2)
         }
         (lane[0], lane[1]) = (_work(0, 0, w), _work(0, 1, w));
         bytes[] memory signatures = _signatures(lane);
-        call = abi.encodeCall(pools.submitLane, (pool, new FileData[](0), new bytes[](0), new Receipt[](0)));
+        call = abi.encodeCall(
+            pools.submitLane, (pool, new FileData[](0), new bytes[](0), new Receipt[](0), _anchor(), _anchorHash())
+        );
         _no(owner, p, call, IPools.BadCount.selector);
-        call = abi.encodeCall(pools.submitLane, (pool, lane, new bytes[](1), new Receipt[](0)));
+        call =
+            abi.encodeCall(pools.submitLane, (pool, lane, new bytes[](1), new Receipt[](0), _anchor(), _anchorHash()));
         _no(owner, p, call, IPools.BadCount.selector);
-        call = abi.encodeCall(pools.submitLane, (pool, lane, signatures, new Receipt[](1)));
+        call = abi.encodeCall(pools.submitLane, (pool, lane, signatures, new Receipt[](1), _anchor(), _anchorHash()));
         _no(owner, p, call, IPools.BadCount.selector);
-        _yes(owner, p, abi.encodeCall(pools.submitLane, (pool, lane, signatures, new Receipt[](0))));
+        _yes(
+            owner,
+            p,
+            abi.encodeCall(pools.submitLane, (pool, lane, signatures, new Receipt[](0), _anchor(), _anchorHash()))
+        );
         assertEq(pools.accountOf(pool, node).counter, 2);
         assertEq(pools.poolOf(pool).lanes, 1);
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.spread(3, Codes.UNDECIDED));
@@ -135,7 +143,7 @@ contract PoolRefusalsTest is Refusing {
         FileData memory f = files[pool][s];
         FileRef memory ref = _ref(s);
         _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 1, 3600, _refs(0))), IPools.NotCourt.selector);
-        _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.payFees, (stranger, 1, 1)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.NotCourt.selector);
@@ -144,7 +152,7 @@ contract PoolRefusalsTest is Refusing {
         _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WrongFile.selector);
         _no(b, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.WrongFile.selector);
         _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.WrongFile.selector);
-        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongFile.selector);
+        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref, _none())), IPools.WrongFile.selector);
         _no(stranger, p, abi.encodeCall(pools.forfeit, (pool, s, f)), IPools.WrongFile.selector);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner, none)), IPools.WrongFile.selector);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, 99, ref.inner, none)), IPools.WrongFile.selector);
@@ -154,7 +162,7 @@ contract PoolRefusalsTest is Refusing {
         _vote0();
         (uint256 units,) = _claimable(s);
         assertEq(units, 0);
-        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref, _none())), IPools.WrongPhase.selector);
         _passWindow();
         (units,) = _claimable(s);
         assertEq(units, 1_000);
@@ -178,7 +186,7 @@ contract PoolRefusalsTest is Refusing {
         _voteAll(0, 3);
         _refused(_next(node, 1, 0), abi.encodePacked(IPools.NodeIsFrozen.selector));
         FileRef memory ref = _ref(s);
-        _no(stranger, address(pools), abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.NotYet.selector);
+        _no(stranger, address(pools), abi.encodeCall(pools.finalize, (pool, s, ref, _none())), IPools.NotYet.selector);
     }
 
     function test_fullLaneAndWrongCount() public {

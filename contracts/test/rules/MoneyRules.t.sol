@@ -20,7 +20,7 @@ contract MoneyRulesTest is Network {
         _voteAll(1, Codes.MALFORMED);
         _passWindow();
         for (uint256 i = 0; i < 20; ++i) {
-            pools.finalize(pool, i, _ref(i));
+            pools.finalize(pool, i, _ref(i), _none());
         }
         _closeAll(0, 0);
         _closeAll(1, 0);
@@ -48,7 +48,7 @@ contract MoneyRulesTest is Network {
         uint256 s = _submit();
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(pool, s, _ref(s)); // takes 1.03 of 1,000
+        pools.finalize(pool, s, _ref(s), _none()); // takes 1.03 of 1,000
         assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
         _refused(_next(node, 1, 0), abi.encodePacked(IPools.NotMember.selector));
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeTooLow.selector, STAKE - 1e9 - FEES, STAKE));
@@ -67,7 +67,7 @@ contract MoneyRulesTest is Network {
         uint256 s = _submit();
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(pools.accountOf(pool, node).limit, 4 * (STAKE - 1e9 - FEES) / 1e6);
         _submit(); // still above the least stake
     }

@@ -23,7 +23,7 @@ contract OwnPenaltiesTest is Accusing {
     function test_aMalformedFile() public {
         uint256 s = _decided(node, Codes.MALFORMED);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), STAKE - MALFORMED_COST - FEES);
     }
 
@@ -31,7 +31,7 @@ contract OwnPenaltiesTest is Accusing {
     function test_aRejectedFile() public {
         uint256 s = _decided(node, Codes.REJECT_WEIGHTS);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
+        pools.finalize(pool, s, _ref(s), _none());
         IStakes.Node memory n = stakes.nodeOf(node);
         assertEq(n.stake, STAKE * 3 / 10);
         assertEq(n.pool, 0);

@@ -88,7 +88,7 @@ contract PenaltyRulesTest is Network {
         stakes.withdraw(node, STAKE);
         FileRef memory ref = _ref(s);
         vm.prank(stranger);
-        pools.finalize(pool, s, ref);
+        pools.finalize(pool, s, ref, _none());
         assertEq(token.balanceOf(stranger), 1e9 / 20); // of the penalty: the committee's fees are paid in full
         vm.prank(operator);
         stakes.withdraw(node, STAKE - 1e9 - FEES);

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {Losses} from "../helpers/Losses.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IParams} from "../interfaces/IParams.sol";
@@ -172,7 +173,7 @@ contract VotePricesTest is Losses {
         _submit();
         uint256 seedBlock = court.roundOf(pool, 0, 0).time;
         _blocks(seedBlock + 32 - height);
-        vm.expectRevert(abi.encodeWithSelector(ICourt.DrawNotOpen.selector, seedBlock + 33));
+        vm.expectRevert(abi.encodeWithSelector(Voting.DrawNotOpen.selector, seedBlock + 33));
         court.draw(pool, 0, 0);
         uint256 snapshot = vm.snapshot();
         _commit(0, 0, 2, _all(1));

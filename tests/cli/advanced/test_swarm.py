@@ -14,12 +14,14 @@ from swarm.member import load_swarm
 from swarm.state import JOURNAL, STATUS
 from tests.cli.muster import Muster
 
+BUCKET = {"endpoint": "http://127.0.0.1:1", "bucket": "none", "credentials": "none"}
+
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"gate": {"url": "https://gate.example"}}, "name one of `exchange`"),
-        ({"exchange": None}, "name one of `exchange`"),
+        ({"gate": {"url": "https://gate.example"}}, "name either `s3`"),
+        ({"s3": None}, "name either `s3`"),
         ({"members": ["0x12"]}, "members.0"),
         ({"mix": {"own": 8, "shared": 1}}, "an envelope of this swarm holds 8"),
     ],
@@ -29,7 +31,7 @@ def test_what_is_wrong_with_a_configuration_is_named(tmp_path: Path, changes: di
     (tmp_path / "swarm.json").write_text(json.dumps(swarm))
     values = {
         **{"home": str(tmp_path / "me"), "document": str(tmp_path / "swarm.json"), "model": {"source": "model"}},
-        **{"key": {"keystore": str(tmp_path / "key.json")}, "exchange": str(tmp_path / "all"), **changes},
+        **{"key": {"keystore": str(tmp_path / "key.json")}, "s3": BUCKET, **changes},
     }
     with pytest.raises(ConfigError, match=words):
         load_swarm(parse_document(json.dumps(values).encode(), SwarmMemberConfig, "it"))

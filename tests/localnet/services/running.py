@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from protocol.files import die_with_parent
 from protocol.waits import wait_for
 from storage.s3 import S3Settings
 from tests.conftest import free_port
@@ -34,9 +35,10 @@ class ServiceProcess:
         return [sys.executable, "-m", f"localnet.services.{self.name}", *where, *self.options]
 
     def start(self, timeout: float = 60.0) -> None:
-        command = [*self.command, "--with-parent"]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
+            )
         wait_for(f"the {self.name} service", self._ready, timeout)
 
     def _ready(self) -> bool:

@@ -1,8 +1,7 @@
-"""Relays as processes, and the bucket behind them."""
+"""Relays as processes, without a chain, and the bucket behind them."""
 
-import json
-import subprocess
-import sys
+import multiprocessing
+import resource
 import threading
 import time
 from collections import Counter
@@ -16,10 +15,20 @@ from typing import Any
 import httpx
 
 from protocol.api.endpoints import OBJECTS
+from runtime.server import HttpServer, bound, server_options
+from storage.keys import object_key
+from storage.relay import cache
+from storage.relay.cache import RelayCache, RelayFetches
+from storage.relay.server import RelayApp, ServeWeights
+from storage.sources import MultiSource
+from storage.transfers import HttpObjects
+from storage.weights.manifest import MAX_STORED_BYTES, unseal
 from tests.conftest import free_port
 from tests.storage.mirror import begin, send
+from tests.storage.weights.folders import PUBLISHER
 
-ROOT = Path(__file__).parents[3]
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.storage.relay.running"])
 
 
 @dataclass
@@ -47,22 +56,52 @@ class Upstream:
             handler.wfile.flush()
 
 
+def serve(
+    port: int,
+    folder: Path,
+    upstreams: list[str],
+    manifests: list[bytes],
+    room: int = 1 << 30,
+    limits: ServeWeights | None = None,
+    again: float = cache.AGAIN_SECONDS,
+    open_files: int = 0,
+) -> None:
+    """Be a relay that believes these manifests. `again`: after how many seconds it looks again for what could not be
+    had; `open_files`: how many it may have open at first."""
+    cache.AGAIN_SECONDS = again
+    if open_files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    spread = MultiSource(HttpObjects(upstreams, timeout=10.0).each())
+    held = RelayCache(folder, room)
+    named, stored = list[tuple[str, int]](), dict[str, bytes]()
+    for digest in manifests:
+        key = object_key("manifests", digest)
+        stored[key] = spread(key, MAX_STORED_BYTES)
+        manifest = unseal(stored[key], digest, PUBLISHER)
+        named += [(key, len(stored[key])), *((shard.key, shard.size) for shard in manifest.every_shard())]
+    held.name(named)
+    for key, data in stored.items():
+        held.put(key, data)
+    app = RelayApp(held, RelayFetches(spread, held), limits or ServeWeights())
+    HttpServer(server_options(app, 64)).run(sockets=[bound("127.0.0.1", port)])
+
+
 class RelayProcess:
     """A relay; `url` is the base of its objects."""
 
     def __init__(self, folder: Path, upstreams: list[str], manifests: list[bytes], **options: Any) -> None:
-        self.port, self.folder = free_port(), folder
+        self.port = free_port()
         self.root = f"http://127.0.0.1:{self.port}"
         self.url = self.root + OBJECTS
-        given = {"upstreams": upstreams, "manifests": [one.hex() for one in manifests], "folder": str(folder)}
-        self._options = {**given, "port": self.port, **options}
+        self._given, self._options = (self.port, folder, upstreams, manifests), options
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.storage.relay.process", json.dumps(self._options)]
-        self.process = subprocess.Popen(command, cwd=ROOT)
-        wait_for("the relay starts", lambda: self.process.poll() is not None or self.status())
-        assert self.process.poll() is None, "the relay ended"
+        self.process = _CONTEXT.Process(target=serve, args=self._given, kwargs=self._options, daemon=True)
+        self.process.start()
+        self.pid = self.process.pid or 0
+        wait_for("the relay starts", lambda: not self.process.is_alive() or self.status())
+        assert self.process.is_alive(), "the relay ended"
 
     def get(self, key: str, **headers: str) -> httpx.Response:
         return httpx.get(f"{self.url}/{key}", headers=headers, trust_env=False, timeout=60)
@@ -77,7 +116,7 @@ class RelayProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
 
 def wait_for(what: str, reached: Callable[[], object]) -> None:

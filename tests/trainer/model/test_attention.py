@@ -37,21 +37,6 @@ def test_packed_log_probabilities_and_gradients_equal_those_of_each_sequence_alo
             assert torch.allclose(one.grad, other.grad, atol=1e-5), name
 
 
-def test_what_one_sequence_says_does_not_reach_another() -> None:
-    model = architecture("qwen2 tied")
-    install_attention(model)
-    sequences = some_sequences()
-    layout = PackedLayout([len(one) for one in sequences])
-    with torch.no_grad():
-        rows = [torch.cat(sequences), torch.cat([(sequences[0] + 1) % VOCABULARY, *sequences[1:]])]
-        first, second = (
-            model(input_ids=row[None], position_ids=layout.positions, use_cache=False, packed=layout).logits[0]
-            for row in rows
-        )
-    assert not torch.equal(first[: LENGTHS[0]], second[: LENGTHS[0]])
-    assert torch.equal(first[LENGTHS[0] :], second[LENGTHS[0] :])
-
-
 @pytest.mark.parametrize("kind", UNPACKED)
 def test_models_that_would_mix_packed_sequences_are_known(kind: str) -> None:
     model = architecture(kind)

@@ -50,18 +50,6 @@ def test_chunked_equals_plain_within_1e_6(
         assert torch.allclose(ours, theirs, atol=1e-6)
 
 
-def test_float32_stays_within_1e_6_of_plain_float32() -> None:
-    torch.manual_seed(0)
-    head = a_head(32, 1000, False, torch.float32)
-    hidden = torch.randn(1, 64, 32)
-    head.chunk_bytes = 4 * 1000 * 7
-    head.task = HeadTask(torch.arange(64), torch.randint(0, 1000, (64,)))
-    got = head(hidden)[0].detach()
-    wanted = torch.stack(plain(head, hidden, head.task), -1).detach()
-    # 1e-6 of the values: ln p reaches −20 here, where float32's own spacing is 2e-6.
-    assert torch.allclose(got, wanted, atol=1e-6, rtol=1e-6)
-
-
 @pytest.mark.parametrize("kind", ["qwen2 tied", "llama untied", "phi bias"])
 def test_a_model_keeps_its_parameters_and_gradients(kind: str) -> None:
     plainly, chunked = architecture(kind, torch.float64), architecture(kind, torch.float64)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from localnet.swarm.outcome import BucketContents, Member, facts, table
-from localnet.swarm.plan import Kill, SwarmPhase, SwarmPlan, one_kill_each
+from localnet.swarm import BucketContents, Member, SwarmPhase, SwarmPlan, facts, table
 
 NAMES = ("member-1", "member-2", "member-3")
-PLAN = SwarmPlan(Path("nowhere"), 1, 1, NAMES, tuple(Kill(name, SwarmPhase.BEFORE, 1.0) for name in NAMES), rounds=4)
+PLAN = SwarmPlan(Path("nowhere"), 1, 1, NAMES, rounds=4)
 
 
 def line(number: int, *shared: str, alone: bool = False) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def good() -> tuple[list[Member], BucketContents]:
     for place, name in enumerate(NAMES):
         other = f"0x{(place + 1) % 3}"
         lines = [line(0), line(1, f"{other}/0/0"), line(2, alone=True), line(3, f"{other}/1/0", f"{other}/2/0")]
-        members.append(Member(name, f"0x{place}", Path(), lines, (SwarmPhase.BEFORE,), 2, 3, (2,), steps=4, restarts=1))
+        members.append(Member(name, f"0x{place}", Path(), lines, SwarmPhase.BEFORE, 2, 3, (2,), steps=4, restarts=1))
     envelopes = Counter((f"0x{place}", number) for place in range(3) for number in range(4))
     groups = frozenset(f"0x{place}/{number}/0" for place in range(3) for number in range(4))
     return members, BucketContents(envelopes, groups)
@@ -68,8 +67,7 @@ def test_a_journal_that_tells_of_something_wrong_is_named(lines: list[dict[str, 
     ("changes", "words"),
     [
         ({"steps": 5}, "as many steps"),
-        ({"killed": ()}, "killed once"),
-        ({"killed": (SwarmPhase.BEFORE, SwarmPhase.AFTER)}, "killed once"),
+        ({"killed": None}, "killed once"),
         ({"restarts": 0}, "came back"),
         ({"made_at_end": 2}, "went on"),
         ({"unsent": (3,)}, "waited for the bucket"),
@@ -102,13 +100,12 @@ def test_without_a_waiting_envelope_the_outage_shows_nothing() -> None:
 
 
 def test_everybody_is_killed_once_in_every_phase_by_turns() -> None:
-    names = tuple(f"member-{number}" for number in range(8))
-    kills = one_kill_each(names, 7, outage=60, pace=10)
-    assert tuple(one.member for one in kills) == names
-    assert Counter(one.phase for one in kills) == {SwarmPhase.BEFORE: 3, SwarmPhase.DURING: 3, SwarmPhase.AFTER: 2}
-    assert kills == one_kill_each(names, 7, outage=60, pace=10)
-    assert kills != one_kill_each(names, 8, outage=60, pace=10)
-    assert all(one.seconds <= 30 for one in kills)
+    plan = replace(PLAN, members=tuple(f"member-{number}" for number in range(8)), outage=60, pace=10)
+    assert tuple(plan.kills) == plan.members
+    times = Counter(phase for phase, _ in plan.kills.values())
+    assert times == {SwarmPhase.BEFORE: 3, SwarmPhase.DURING: 3, SwarmPhase.AFTER: 2}
+    assert plan.kills == replace(plan).kills != replace(plan, seed=8).kills
+    assert all(seconds <= 30 for _, seconds in plan.kills.values())
 
 
 def test_a_round_alone_counts_from_where_it_is_asked() -> None:
