@@ -252,9 +252,9 @@ class TextEnvironments:
     """The environments of a swarm: a text gets the same score whatever model and tokenizer a machine has. Raises what
     loading them raises, and ConfigError for several turns, whose text does not say what was sampled."""
 
-    def __init__(self, configs: Sequence[EnvironmentConfig], answer_after: str, data: Path | None = None) -> None:
+    def __init__(self, configs: Sequence[EnvironmentConfig], answer_after: str) -> None:
         self._configs, self._answer_after = configs, answer_after
-        self._environments = [load_environment(config, data) for config in configs]
+        self._environments = list(map(load_environment, configs))
         for config, environment in zip(configs, self._environments, strict=True):
             if environment.declared.turns.most > 1:
                 raise ConfigError(

@@ -259,7 +259,8 @@ class MultiSource:
                     return None
 
     def _request(self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats) -> None:
-        failure: MusterError | OSError | None = MusterError(f"the request to {partial.source} broke off")
+        failure: MusterError | OSError | None = None
+        answer: PartialDownload | MusterError | OSError = MusterError(f"the request to {partial.source} broke off")
         try:
             with self._requests:
                 started = time.monotonic()
@@ -267,7 +268,6 @@ class MultiSource:
                     source(call.key, call.limit, partial)
                     if call.check is not None:
                         call.check(partial.whole())
-                    failure = None
                 except (MusterError, OSError) as error:
                     failure = error
                 except BaseException as error:
@@ -278,5 +278,6 @@ class MultiSource:
                 self._selection.ended(stats, failure, partial.received, taken)
             if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
                 log.info("source %s: %s", partial.source, failure)
+            answer = failure or partial
         finally:
-            call.answers.put(failure or partial)  # however this thread ends: the caller waits for it
+            call.answers.put(answer)  # however this thread ends: the caller waits for it

@@ -58,25 +58,6 @@ def test_a_reorganisation_while_it_was_stopped(deployed: Deployed, tmp_path: Pat
     assert amounts(list(follower.history())) == [1]
 
 
-def test_a_chain_that_lost_its_end(deployed: Deployed, tmp_path: Path) -> None:
-    chain = deployed.chain
-    mint(deployed, 1)
-    follower = follow(deployed, tmp_path)
-    projection = Projection(follower)
-    projection.refresh()
-    snapshot = chain.rpc("evm_snapshot")
-    before = follower.head
-    mint(deployed, 10)
-    mint(deployed, 20)
-    projection.refresh()
-    chain.rpc("evm_revert", snapshot)
-    assert projection.refresh()
-    assert (follower.head, projection.state.balances[ALICE]) == (before, 1)
-    mint(deployed, 7)
-    projection.refresh()
-    assert projection.state.balances[ALICE] == 8
-
-
 def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deployed, tmp_path: Path) -> None:
     chain = deployed.chain
     mint(deployed, 1)

@@ -24,16 +24,12 @@ def absent(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_path_is_there(document: Path) -> None:
-    assert absent(document.read_text()) == []
+def test_every_path_and_benchmark_is_there(document: Path) -> None:
+    text = document.read_text()
+    assert absent(text) == []
+    assert set(re.findall(r"python -m benchmarks ([a-z_]+)", text)) <= {*names()}
 
 
 def test_a_path_that_leads_nowhere_is_noticed() -> None:
     text = "`validator/daemon.py`, `docs/`, `rpc.py`, `no/folder/`, `contracts/src/No.sol`, `a.json`, `muster up`"
     assert absent(text) == ["rpc.py", "no/folder/", "contracts/src/No.sol"]
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_benchmark_is_there(document: Path) -> None:
-    named = re.findall(r"python -m benchmarks ([a-z_]+)", document.read_text())
-    assert [name for name in named if name not in names()] == []

@@ -9,7 +9,7 @@ from chain.indexer.projection import Projection
 from orchestrator.ledger import escrow
 from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates
 from protocol.verdict import Code
-from tests.orchestrator.chain import FEE, NODE, ScriptedChain, replay, started
+from tests.orchestrator.chain import NODE, ScriptedChain, replay, started
 
 OUTCOMES = (Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.REJECT_WEIGHTS, Code.VOID)
 codes = st.sampled_from([int(one) for one in OUTCOMES])
@@ -61,19 +61,6 @@ def test_updated_aggregates_equal_new_ones(script: list[tuple[tuple[str, int], b
         for name in ("sums", "accepted", "consumed", "queued"):
             assert getattr(kept, name) == getattr(fresh, name), name
         assert escrow(state, 1, kept.sums) == escrow(state, 1)
-
-
-def test_the_fees_of_a_second_committee_are_owed_until_the_first_decides() -> None:
-    chain = started(NODE)
-    sequence = chain.submit(NODE, 0)
-    projection = Projection(chain)
-    before = escrow(projection.state, 1)
-    chain.settle(NODE, sequence, Code.UNAVAILABLE)
-    projection.refresh()
-    after = escrow(projection.state, 1)
-    assert before.owed_fees == 6 * FEE
-    assert after.owed_fees == 3 * FEE
-    assert after.unpaid == 1000
 
 
 def test_other_files_in_the_same_places_are_counted_anew() -> None:

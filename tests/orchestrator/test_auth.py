@@ -94,12 +94,6 @@ def test_oversized_bodies_are_not_read(desk: Desk) -> None:
     assert answer.headers["connection"] == "close", "what still comes of it may come for ever"
 
 
-def test_unknown_routes_and_methods_answer_alike(desk: Desk) -> None:
-    assert is_error(desk.http.get("/v1/leases"), 405, "not allowed")
-    assert is_error(desk.http.get("/admin"), 404, "not found")
-    assert desk.http.get("/health").json()["ok"] is True
-
-
 def test_rate_limit() -> None:
     buckets = Buckets(rate=1, burst=2, most=2)
     assert [buckets.take("a", 0.0) for _ in range(3)] == [True, True, False]

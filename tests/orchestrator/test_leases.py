@@ -117,16 +117,6 @@ def pool(replica: Open) -> Staged:
     return Staged(replica)
 
 
-def test_a_grant_of_another_replica_counts_at_once(pool: Staged) -> None:
-    assert pool.leased == [0, 0]
-    for number in range(6):
-        pool.granted(number, at=number % 2)
-    assert pool.leased == [6, 6]
-    full = pool.ask(0, 1, at=1)
-    assert isinstance(full, Wait)
-    assert "in flight, as many as training can use" in full.reason
-
-
 def test_asking_again_returns_the_same_lease_from_any_replica(pool: Staged) -> None:
     first = pool.granted(0, 0)
     pool.now += 20

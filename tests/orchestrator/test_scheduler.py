@@ -139,15 +139,6 @@ def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
     assert decision == Grant(Lease("", "0xa", 2, 0, 100.0, 130.0, 700.0))
 
 
-def test_asking_again_keeps_the_lease_and_a_newer_step_replaces_it() -> None:
-    mine = lease("0xa")
-    held = replace(EMPTY, leases=[mine])
-    assert decide(held, A, 0, 10.0) == Grant(mine._replace(expires=40.0))
-    decision = decide(replace(held, published=1, usable=1), A, 0, 10.0)
-    assert isinstance(decision, Grant)
-    assert (decision.lease.step, decision.lease.id, decision.replaces) == (1, "", mine.id)
-
-
 def test_heartbeats_renew_up_to_the_limit_but_never_revive() -> None:
     one = lease("0xa")
     assert scheduler.renew(RULE, one, 20.0) == 50.0

@@ -323,10 +323,3 @@ def test_a_wish_that_comes_while_an_earlier_one_is_fulfilled_is_kept(
     bench.sponsor.join(node.address, wish(bench, node))
     turns(bench, 3)
     assert game.state.nodes[node.address].pool == 0
-
-
-def test_a_service_that_lends_nothing_says_so(bench: Bench) -> None:
-    bench.start(bench.game.service, most=0)
-    with pytest.raises(HttpError, match="lends no stake") as refused:
-        bench.sponsor.join(bench.game.owner.address, wish(bench, bench.game.owner))
-    assert refused.value.status == 403

@@ -16,7 +16,7 @@ from orchestrator.db import Database, default_url
 from protocol.accounts import Account
 from protocol.api.base import RequestBody, ResponseBody
 from protocol.api.endpoints import HEALTH, STATUS, Get, Post
-from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.errors import IntegrityError, UnreachableError
 from protocol.http.signing import AuthScope, RequestRefused
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from tests.conftest import free_port
@@ -133,21 +133,18 @@ def test_an_unreachable_service_is_named_in_time() -> None:
     assert time.monotonic() - began < 20
 
 
-def test_a_service_that_never_answers_is_left(service: EchoService) -> None:
-    service.script = [lambda: time.sleep(60)] * 2
+@pytest.mark.parametrize(
+    ("slow", "limits"),
+    [(lambda _: time.sleep(60), {"timeout": 0.3}), (drip, {"exchange": 0.5}), (drip_headers, {"exchange": 0.5})],
+    ids=["silent", "drips", "drips headers"],
+)
+def test_a_service_that_never_answers_or_only_drips_is_left(
+    slow: Callable[[BaseHTTPRequestHandler], None], limits: dict[str, Any]
+) -> None:
     began = time.monotonic()
-    with pytest.raises(UnreachableError, match="Timeout"):
-        client(service, timeout=0.3, attempts=2).get(HEALTH)
+    with mirror(slow) as url, pytest.raises(UnreachableError, match="ReadTimeout"):
+        SignedClient(url, limits=ClientLimits(attempts=2, **limits)).get(HEALTH)
     assert time.monotonic() - began < 50
-
-
-def test_a_service_that_drips_is_left() -> None:
-    """Every byte comes in time, the answer never does."""
-    for dripping in (drip, drip_headers):
-        began = time.monotonic()
-        with mirror(dripping) as url, pytest.raises(UnreachableError, match="ReadTimeout"):
-            SignedClient(url, limits=ClientLimits(attempts=2, exchange=0.5)).get(HEALTH)
-        assert time.monotonic() - began < 50
 
 
 def test_redirects_are_handed_over_not_followed(service: EchoService) -> None:
@@ -173,10 +170,3 @@ def test_answers_that_are_no_answers(service: EchoService) -> None:
         talk.get(HEALTH)
     with pytest.raises(IntegrityError, match=rf"{service.url}/health sends an invalid answer: `ok`: Field required"):
         talk.get(HEALTH)
-
-
-def test_bad_addresses_are_configuration_errors() -> None:
-    with pytest.raises(ConfigError, match="not the URL"):
-        SignedClient("ftp://x")
-    with pytest.raises(ConfigError, match="not an address"):
-        AuthScope.of("http://x", 31337, "0x1")

@@ -44,7 +44,7 @@ TOLERANCE = {"adamw": 1e-5, "muon": 1e-3}
 
 @dataclass(frozen=True)
 class LayoutRun:
-    """What is trained and how; `save` and `load` name a checkpoint, `first` is the first step's number."""
+    """What is trained and how; `save` and `load` name a checkpoint."""
 
     base: Path
     optimizer: OptimizerConfig = ADAMW

@@ -1,4 +1,4 @@
-"""Guards: what stops a run before a step is published, and what must not."""
+"""The trainer of a pool: its guards, kills, full disks, unusable files, and its ranks."""
 
 import math
 import resource

@@ -325,14 +325,6 @@ def test_ranges_give_at_most_the_file_and_a_client_can_go_on_where_it_stopped(se
     assert answer(server, get(f"/{KEY}", method="HEAD"))[1] == b""
 
 
-def test_whoever_replays_a_request_gets_the_same_and_only_while_it_is_shown(server: FileServer) -> None:
-    """A request says no more than the chain says to everybody."""
-    request = get(f"/{KEY}", "Authorization: Bearer x", "Muster-Signature: 0x" + "00" * 65)
-    assert [answer(server, request)[1] for _ in range(3)] == [LARGE] * 3
-    server.shown = frozenset()
-    assert answer(server, request)[0].startswith(b"HTTP/1.1 404 ")
-
-
 def test_a_link_in_the_store_leads_nowhere(server: FileServer, tmp_path: Path) -> None:
     """Neither one that takes a file's place while the process runs, nor one that lies there when it starts."""
     secret, (path,) = tmp_path.parent / f"{tmp_path.name}-secret", tmp_path.iterdir()

@@ -104,20 +104,6 @@ def test_the_last_to_commit_votes_at_once_and_another_members_reveal_settles(gam
     assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED
 
 
-def test_before_all_have_committed_a_reveal_settles_nothing(game: Game) -> None:
-    cast = ballots(game, members=2)
-    game.deployed.chain.later(31)
-    vote, _ = vote_on(game)
-    for member, one in enumerate(cast[:2]):
-        vote.reveal(game.voters[one.seat], member, one)
-    current = game.state.lanes[game.pool, 0].round
-    assert set(current.reveals) == {0, 1}
-    assert not current.settled
-    # Commits are over and all who committed have revealed: nobody has to wait for the reveal window.
-    game.suite.court.settle((game.pool, 0, 0), game.state.files_of(game.state.lanes[game.pool, 0])).send()
-    assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED
-
-
 UNTIL = 1000
 
 

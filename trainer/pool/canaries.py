@@ -27,6 +27,7 @@ log = logging.getLogger("muster.trainer")
 LEAVES = 16
 _POLL_SECONDS = 1.0
 _AT_ONCE = 4
+_MARGIN = 2  # seconds of the chain in which an opening would come too late
 
 
 class CanaryPlan:
@@ -68,12 +69,12 @@ class CanaryPlan:
         return tagged_hash(f"muster/canary-{what}/1", self._secret, self.pool, step, index)
 
 
-def to_open(state: State, pool: int, decoy: str, now: int, margin: int = 2) -> list[Submission]:
+def to_open(state: State, pool: int, decoy: str, now: int) -> list[Submission]:
     """Return the decoy's settled files that can still be opened at chain time `now` and were not, disputed ones too."""
     return [
         sub
         for sub in state.submissions_of(pool, decoy)
-        if sub.decided_time and not sub.finalized and now + margin < sub.final_time
+        if sub.decided_time and not sub.finalized and now + _MARGIN < sub.final_time
         if (pool, sub.sequence) not in state.canaries
     ]
 

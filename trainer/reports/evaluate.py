@@ -34,6 +34,7 @@ from trainer.config import EvaluationProcessConfig
 log = logging.getLogger("muster.trainer")
 # An engine is given several batches at once: it puts prompts of one length together, which saves most of the padding.
 BATCHES_AT_ONCE = 8
+_STOP_SECONDS = 5.0
 _NICE = 5  # priority of an evaluation, as of `nice`
 _RESULTS = TypeAdapter(list[SetResult])
 
@@ -197,11 +198,11 @@ class Evaluations:
         self._queue: dict[Candidate, Future[list[SetResult]]] = {}
         self._skipped: list[Evaluation] = []
 
-    def stop(self, patience: float = 5.0) -> None:
+    def stop(self) -> None:
         """Begin nothing more and end what runs; it is measured after the restart."""
         self._evaluator.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
-        wait([future for future in self._queue.values() if not future.cancelled()], patience)
+        wait([future for future in self._queue.values() if not future.cancelled()], _STOP_SECONDS)
         self._queue.clear()
 
     def offer(self, candidate: Candidate) -> None:

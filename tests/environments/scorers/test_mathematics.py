@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -194,16 +195,19 @@ def test_no_wrong_answer_to_five_thousand_references_scores_and_every_right_one_
     texts = (r"\boxed{%s}", r"So $\boxed{ %s }$.", "The answer is %s.", r"First \boxed{7}, but it is \boxed{%s}")
     around = ["It is not $%s$.", "The answer is %s, or else %s and one.", r"\boxed{\text{not } %s}"]
     around += [r"\boxed{%s} is wrong: \boxed{?}"]
-    won, lost = [], []
-    for number, (reference, right, wrong) in enumerate(_references(5_000)):
+
+    def misjudged(case: tuple[int, tuple[str, list[str], list[str]]]) -> list[tuple[str, str]]:
+        number, (reference, right, wrong) = case
         turn, text = number // 10, texts[number % len(texts)]
-        if score(text % right[turn % len(right)], reference) != 1.0:
-            lost.append((reference, text % right[turn % len(right)]))
-        answers = [text % answer for answer in (wrong if number < 500 else [wrong[turn % len(wrong)]])]
         prose = around[turn % len(around)]
+        answers = [text % answer for answer in (wrong if number < 500 else [wrong[turn % len(wrong)]])]
         answers.append(prose % ((reference,) * prose.count("%s")))
-        won += [(reference, answer) for answer in answers if score(answer, reference) != 0.0]
-    assert (won[:5], lost[:5]) == ([], [])
+        worth = [(text % right[turn % len(right)], 1.0), *((answer, 0.0) for answer in answers)]
+        return [(reference, answer) for answer, expected in worth if score(answer, reference) != expected]
+
+    with ThreadPoolExecutor(2) as threads:  # each waits for a sandbox
+        found = threads.map(misjudged, enumerate(_references(5_000)))
+        assert [one for case in found for one in case][:5] == []
 
 
 SPELLINGS = [
