@@ -39,7 +39,9 @@ def test_the_pool_can_work_and_fits_its_cards(name: str, tmp_path: Path) -> None
     terms = load_terms(POOLS / "terms.toml", local.digest, local.work.units)
     judged, slow = judging(local, terms, shape)
     assert "rows of a lane" in judged
-    assert [*contradictions(local, terms, 10**24), *world_problems(local, tmp_path), *slow] == []
+    unmeasured, *others = contradictions(local, terms, 10**24)
+    assert "pool calibrate --apply" in unmeasured.hint, "what an owner does with the model that is trained"
+    assert [*others, *world_problems(local, tmp_path), *slow] == []
 
     compute = load_document(POOLS / f"{name}.trainer.toml", ComputeConfig)
     cards, gib = MACHINES[name]
