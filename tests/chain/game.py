@@ -200,6 +200,11 @@ class Game:
         call = self.suite.pools.call("forfeit", *file.named)
         replace(call, before=self.suite.pools.unpacking([file])).send()
 
+    def draw_jury(self, trial: int) -> None:
+        """As anybody can, an epoch after its seed block."""
+        self.mine_to(self.state.trials[trial].seed_block + self.suite.seats.epoch_blocks() + 1)
+        self.suite.juries.draw(trial).send()
+
     def try_case(self, trial: int, code: int) -> None:
         """All jurors vote `code`."""
         self.mine_to(self.state.trials[trial].seed_block + 1)

@@ -146,8 +146,7 @@ def test_a_jury_that_says_nothing_is_replaced_and_then_the_challenge_lapses(game
         suite.node_challenges.conclude(number).send()
     for _ in range(2):
         challenge = game.state.challenges[number]
-        game.mine_to(game.state.trials[challenge.trial].seed_block + 1)
-        suite.juries.draw(challenge.trial).send()
+        game.draw_jury(challenge.trial)
         game.deployed.chain.later(31)
         suite.node_challenges.conclude(number).send()
     state = compare(game)
@@ -164,8 +163,7 @@ def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
     numbers = [suite.node_challenges.open(files[:count], EVIDENCE).send() for count in (1, 2)]
     for number, window in zip(numbers, (30, 30 + game.state.pools[game.pool].terms.commitWindow), strict=True):
         trial = game.state.challenges[number].trial
-        game.mine_to(game.state.trials[trial].seed_block + 1)
-        suite.juries.draw(trial).send()
+        game.draw_jury(trial)
         seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
         assert drawn.commit_until == seen["time"] + seen["commitWindow"]
         assert drawn.reveal_until == drawn.commit_until + seen["revealWindow"]

@@ -132,8 +132,7 @@ def jury(game: Game, code: Code) -> Trial:
     file = game.submit(node, 0, work("tried"))
     game.vote(0, {0: code})
     trial = game.suite.appeals.dispute(game.state.submissions[game.pool, file.sequence]).send()
-    game.mine_to(game.state.trials[trial].seed_block + 1)
-    game.suite.juries.draw(trial).send()
+    game.draw_jury(trial)
     return game.state.trials[trial]
 
 

@@ -147,8 +147,7 @@ def test_files_that_nobody_can_judge_any_more_cost_the_accuser_and_no_juror(depl
         suite, before, number = accuse(world, files)
         for _ in range(2):
             trial = game.state.trials[game.state.challenges[number].trial]
-            game.mine_to(trial.seed_block + 1)
-            game.suite.juries.draw(trial.trial).send()
+            game.draw_jury(trial.trial)
             until = game.state.trials[trial.trial].commit_until
             game.deployed.chain.later(until - suite.client.now() - WINDOW // 11)
             turns(world.running[0][0], lambda tried=trial.trial: game.state.trials[tried].all_revealed)

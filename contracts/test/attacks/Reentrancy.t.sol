@@ -91,6 +91,10 @@ contract ReentrancyTest is Losses {
             pools.fund(pool, 1);
             _refusedInside(evil);
         }
+        evil.arm(address(pools), inside[0]);
+        vm.prank(address(appeals));
+        pools.payJury(pool, 1);
+        _refusedInside(evil);
         inside = new bytes[](5);
         inside[0] = abi.encodeCall(stakes.deposit, (node, 1));
         inside[1] = abi.encodeCall(stakes.withdraw, (node, 1));
