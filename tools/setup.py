@@ -106,7 +106,7 @@ def has_gpu(devices: Path = Path("/dev")) -> bool:
 
 def install_python() -> None:
     """Create the virtual environment and install the locked packages and muster itself."""
-    if not PYTHON.exists():
+    if not (VENV / "bin" / "activate").exists():  # written last: before it comes pip, whose installation may be killed
         run([sys.executable, "-m", "venv", str(VENV)], "virtual environment")
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
     run([*pip, f"uv=={UV_VERSION}"], "uv")

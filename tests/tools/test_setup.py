@@ -3,6 +3,7 @@
 import re
 import shutil
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,19 @@ def test_what_is_installed_fits_the_environments_python(tmp_path: Path, monkeypa
     monkeypatch.setattr(setup, "has_gpu", lambda: False)
     setup.install_python()
     assert not any("requirements-torch.lock" in argv for argv in steps)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_environment_whose_making_was_killed_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """Python itself is there from the first moment, pip comes last."""
+    venv.create(tmp_path / ".venv", with_pip=False)
+    if not whole:
+        (tmp_path / ".venv/bin/activate").unlink()
+    monkeypatch.setattr(setup, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(setup, "PYTHON", tmp_path / ".venv/bin/python")
+    steps: list[str] = []
+    monkeypatch.setattr(setup, "run", lambda argv, what: steps.append(what))
+    setup.install_python()
+    assert steps[0] == ("uv" if whole else "virtual environment")
