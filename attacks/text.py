@@ -58,14 +58,14 @@ def own_seed(cheat: Cheat, plan: list[Planned], work: Work) -> list[Planned]:
 Edit = Callable[[Cheat, Completion, random.Random], Completion]
 
 
-def _edits(name: str, help: str, one: bool = False) -> Callable[[Edit], Edit]:
+def _edits(name: str, help: str, single: bool = False) -> Callable[[Edit], Edit]:
     """Register an attack that edits completions, or one of them; with strength 1 the true model proves the result."""
 
     def register(edit: Edit) -> Edit:
         @alters("complete", name, help)
         def edited(cheat: Cheat, done: list[Completion], work: Work, plan: Sequence[Planned]) -> list[Completion]:
             rng = random.Random(work.seed)
-            victims = {rng.randrange(len(done))} if one else range(len(done))
+            victims = {rng.randrange(len(done))} if single else range(len(done))
             done = [edit(cheat, c, rng) if number in victims else c for number, c in enumerate(done)]
             return done if cheat.strength < 1 else cheat.proven(plan, done)
 
@@ -82,7 +82,7 @@ def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Comp
     return replace(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
 
 
-@_edits("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew", one=True)
+@_edits("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew", single=True)
 def token_swap(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
     # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
     tokens, position = list(completion.tokens), rng.randrange(len(completion.tokens))

@@ -99,7 +99,7 @@ class Measurement:
         """Return the mean without the largest term, or spared misses: a check, which spares no less, sees no more."""
         series = [self.series(row) for row in rows]
         spared = self.largest(rows) if self.extreme else SPARED_MISSES
-        return max(0.0, math.fsum(one.total for one in series) - spared) / max(1, sum(one.count for one in series))
+        return max(0.0, math.fsum(part.total for part in series) - spared) / max(1, sum(part.count for part in series))
 
     def largest(self, rows: Sequence[RowSample]) -> float:
         return max(self.series(row).largest for row in rows)

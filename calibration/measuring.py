@@ -101,8 +101,8 @@ def produce(plan: Plan, spec: EngineSpec, folder: Path) -> EngineInfo:
     producer.load(plan.weights)
     for number in range(plan.files):
         producer.batch = plan.batches[number % len(plan.batches)]
-        made = producer.make(work_of(plan.seed, number))
-        (folder / f"{number}.parquet").write_bytes(made.data)
+        produced = producer.make(work_of(plan.seed, number))
+        (folder / f"{number}.parquet").write_bytes(produced.data)
         log.info("%s: made file %d of %d", spec, number + 1, plan.files)
     return engine.info
 
@@ -122,9 +122,13 @@ def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInf
 def measure_file(context: CheckContext, engine: Engine, batch: int, draws: int = 1) -> FileSample:
     """Return what a validator with this engine measures of a file, and its figures in so many independent draws."""
     passes, rows = list(audits(context, engine, draws)), []
-    for one in passes[0].measured:
-        row = context.rollouts[one.row]
-        rows.append(RowSample.of(row.slot, one.mismatches, one.mantissas, one.gaps, row.logprobs, one.logprobs))
+    for measured in passes[0].measured:
+        row = context.rollouts[measured.row]
+        rows.append(
+            RowSample.of(
+                row.slot, measured.mismatches, measured.mantissas, measured.gaps, row.logprobs, measured.logprobs
+            )
+        )
     return FileSample(batch, tuple(rows), tuple(map(file_figures, passes)))
 
 
@@ -158,7 +162,7 @@ def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
     """Measure, compute thresholds and sign them. Raises MusterError; ConfigError if no bound was found."""
     config = PoolConfig.load(plan.pool_config)
     hashed = weights_hash(plan.weights)
-    pairs = tuple(summarise(one.worker, one.verifier, one.files, one.held) for one in measure_all(plan))
+    pairs = tuple(summarise(pair.worker, pair.verifier, pair.files, pair.held) for pair in measure_all(plan))
     if weights_hash(plan.weights) != hashed:
         raise ConfigError(f"{plan.weights} changed while it was measured", "measure a folder that nobody writes to")
     document = Calibration(

@@ -110,7 +110,7 @@ def _spread_bet(tilt: float, spread: float, strata: Sequence[_Units], wanted: fl
 
 def _bet(tilt: float, most: float, unit: float, strata: Sequence[_Units], wanted: float) -> Bet:
     """The bet with the least rate that every stratum bears out, if any. `unit`: what a problem's sum is off by."""
-    rates = [_least_rate(tilt, most, one, unit / _count(one[1]), wanted) for one in strata]
+    rates = [_least_rate(tilt, most, stratum, unit / _count(stratum[1]), wanted) for stratum in strata]
     if not all(map(math.isfinite, rates)):
         return _NO_BET
     return Bet(tilt=tilt, rate=rounded_up(max(rates), 6), most=most)
@@ -147,7 +147,7 @@ def _units(files: Sequence[Draws], name: str) -> _Units:
 def _sums(files: Sequence[Draws], name: str) -> Array:
     """S and N [problems, draws, 2]."""
     units = [draws for file in files for draws in zip(*(figures[name] for figures in file), strict=True)]
-    both = [[(one.total, one.count) for one in draws] for draws in units]
+    both = [[(draw.total, draw.count) for draw in draws] for draws in units]
     return np.array(both, dtype=np.float64).reshape(len(units), max(map(len, units), default=1), 2)
 
 

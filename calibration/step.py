@@ -3,6 +3,7 @@
 The trainer starts it for a step that is not published yet, and ends it when its time is over."""
 
 import argparse
+import itertools
 import logging
 from pathlib import Path
 
@@ -21,13 +22,15 @@ log = logging.getLogger("muster.calibrate")
 
 def learned(plan: Plan, step: int) -> StepNullModels:
     """Return the null models of policy step `step`, one for each pair of the plan. Raises MusterError."""
-    found = measure_all(plan)
+    pairs = measure_all(plan)
     models = []
-    for pair in found:
-        worker, verifier = (arithmetic_label(one.name, one.dtype, one.device) for one in (pair.worker, pair.verifier))
+    for pair in pairs:
+        worker, verifier = (
+            arithmetic_label(engine.name, engine.dtype, engine.device) for engine in (pair.worker, pair.verifier)
+        )
         strata = [[file.draws for file in pair.files if file.batch == batch] for batch in plan.batches]
         pilot = [file.draws for file in pair.held]
-        model = pair_null_model(worker, verifier, strata, pilot, step, len(found))
+        model = pair_null_model(worker, verifier, strata, pilot, step, len(pairs))
         log.info("step %d: %d bets on files of %s by %s", step, model.made, worker, verifier)
         models.append(model)
     return StepNullModels(audit_rate=plan.audit_rate, pairs=tuple(models))
@@ -49,7 +52,7 @@ def main() -> None:
     # Honest files follow from pool and step: anybody with the weights can measure them again.
     seed = f"{config.digest.hex()} {asked.step}"
     plan = Plan(
-        asked.pool_config, asked.weights, tuple((one, other) for one in engines for other in engines), asked.files,
+        asked.pool_config, asked.weights, tuple(itertools.product(engines, engines)), asked.files,
         tuple(asked.batch), seed, asked.threads, asked.audit_rate, 1e-6, 1.0, audit_draws(asked.audit_rate),
     )  # fmt: skip
     write_atomic(asked.out, canonical_json(learned(plan, asked.step).model_dump(mode="json")))

@@ -55,7 +55,7 @@ class PairMeasurements(Document):
 
     @model_validator(mode="after")
     def _complete(self) -> "PairMeasurements":
-        means = set(self.ratios) == set(MEANS) and all(set(one.sums) == set(MEANS) for one in self.strata)
+        means = set(self.ratios) == set(MEANS) and all(set(stratum.sums) == set(MEANS) for stratum in self.strata)
         every = set(self.largest) == set(self.heldout.largest) == set(MEASUREMENTS)
         if not means or not every or set(self.extremes) != set(EXTREMES):
             raise ValueError("measurements are missing, or unknown ones are there")
@@ -81,7 +81,7 @@ def summarise(
         largest=_largest(files),
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
         ratios={n: Tail.of([s.total / s.count for s in map(m.series, rows) if s.count]) for n, m in MEANS.items()},
-        extremes={n: Tail.of([one.largest for one in map(m.series, rows)]) for n, m in EXTREMES.items()},
+        extremes={n: Tail.of([series.largest for series in map(m.series, rows)]) for n, m in EXTREMES.items()},
         heldout=Heldout(files=len(heldout), largest=_largest(heldout)),
     )
 
@@ -92,8 +92,8 @@ def _largest(files: Sequence[FileSample]) -> dict[str, float]:
 
 def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
     """Return every measurement of every file, as the validator's checks compute it."""
-    means = {name: [one.mean(file.rows) for file in files] for name, one in MEANS.items()}
-    return means | {name: [one.largest(file.rows) for file in files] for name, one in EXTREMES.items()}
+    means = {name: [measurement.mean(file.rows) for file in files] for name, measurement in MEANS.items()}
+    return means | {name: [measurement.largest(file.rows) for file in files] for name, measurement in EXTREMES.items()}
 
 
 def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:

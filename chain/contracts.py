@@ -334,8 +334,8 @@ class Pools(Contract):
         """Submit one to sixteen files as one lane: as the pool's service, which has their bytes, or as anybody by the
         receipts of their uploads, one a file. By receipts they are taken although the pool has paused or closed, or the
         step has passed, since. A chain takes them only that has the block `anchor` (default: `self.anchor()`)."""
-        named, signatures = zip(*(one.on_chain for one in files), strict=True)
-        acknowledged = [one.on_chain for one in receipts]
+        named, signatures = zip(*(file.on_chain for file in files), strict=True)
+        acknowledged = [receipt.on_chain for receipt in receipts]
         call = self.call("submitLane", pool, list(named), list(signatures), acknowledged, *anchor or self.anchor())
         return replace(call, lasting=False)
 
@@ -608,11 +608,14 @@ class DilocoRuns(Contract):
     opened = Reads[[], int]()
     run_of = Reads[[int], Struct]()
 
-    def record(self, run: int, made: StepRecord) -> ContractCall[Receipt]:
+    def record(self, run: int, step_record: StepRecord) -> ContractCall[Receipt]:
         """Record an outer step, as the coordinator."""
-        contributions = [(one.worker, one.weight, bytes.fromhex(one.document)) for one in made.contributions]
-        state, entry = bytes.fromhex(made.state), bytes.fromhex(made.entry)
-        call = self.call("record", run, made.step, state, made.number, entry, contributions)
+        contributions = [
+            (contribution.worker, contribution.weight, bytes.fromhex(contribution.document))
+            for contribution in step_record.contributions
+        ]
+        state, entry = bytes.fromhex(step_record.state), bytes.fromhex(step_record.entry)
+        call = self.call("record", run, step_record.step, state, step_record.number, entry, contributions)
         # On top of what is not mined yet: a record whose answer was lost is not paid for twice.
         return replace(call, pending=True)
 
@@ -632,8 +635,8 @@ class DilocoRuns(Contract):
             a = event.args
             if event.name == "StepRecorded" and (a["run"], a["step"]) == (run, step):
                 contributions = tuple(
-                    RecordedContribution(one["worker"], one["document"].hex(), one["weight"])
-                    for one in a["contributions"]
+                    RecordedContribution(contribution["worker"], contribution["document"].hex(), contribution["weight"])
+                    for contribution in a["contributions"]
                 )
                 return StepRecord(a["step"], a["state"].hex(), a["number"], a["entry"].hex(), contributions)
         raise IntegrityError(f"block {number} lacks the record of outer step {step}", "ask another endpoint")

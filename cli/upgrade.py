@@ -161,8 +161,8 @@ def install(here: Path, version: str, source: Path | None) -> None:
     if done.returncode:
         errors = " ".join(done.stderr.split())[-400:]
         raise MusterError(f"muster {version} cannot be installed: {errors}", f"nothing was changed: this is {VERSION}")
-    if (found := try_out(there)) != version:
-        raise MusterError(f"muster {found} was installed instead of {version}", "nothing was changed")
+    if (installed := try_out(there)) != version:
+        raise MusterError(f"muster {installed} was installed instead of {version}", "nothing was changed")
     (there / _UNFINISHED).unlink()
 
 
@@ -213,8 +213,8 @@ def switch(here: Path, version: str) -> None:
     _name_python(there, here)
     exchange(there, here)
     try:
-        if (found := try_out(here)) != version:
-            raise MusterError(f"muster {found} is there instead of {version}", "nothing was changed")
+        if (installed := try_out(here)) != version:
+            raise MusterError(f"muster {installed} is there instead of {version}", "nothing was changed")
     except BaseException:
         exchange(there, here)
         raise

@@ -176,9 +176,9 @@ def _faults(record: StepRecord, base: str, transport: Transport, first: OuterSta
         {contribution.worker: contribution for contribution in step.contributions} for step in (remade, record)
     )
     for worker in sorted(ours.keys() | theirs.keys()):
-        recomputed, told = ours.get(worker), theirs.get(worker)
-        if recomputed != told:
-            faults.append(f"{worker}: made of {_shown(recomputed)}, recorded is {_shown(told)}")
+        recomputed, recorded = ours.get(worker), theirs.get(worker)
+        if recomputed != recorded:
+            faults.append(f"{worker}: made of {_shown(recomputed)}, recorded is {_shown(recorded)}")
     return faults
 
 

@@ -104,7 +104,7 @@ class Generator(ABC):
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Return the same in request order."""
         done = dict(self.stream(requests, sampling))
-        return [done[place] for place in range(len(requests))]
+        return [done[index] for index in range(len(requests))]
 
 
 class Engine(Generator):
@@ -136,14 +136,14 @@ class Engine(Generator):
         return list(range(self._tickets - count, self._tickets))
 
     def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
-        places = {ticket: place for place, ticket in enumerate(self.add(requests, sampling))}
+        index_of = {ticket: index for index, ticket in enumerate(self.add(requests, sampling))}
         try:
             with PACE.computing():
-                while places:
+                while index_of:
                     for ticket, completion in self.step():
-                        yield places.pop(ticket), completion
+                        yield index_of.pop(ticket), completion
         finally:
-            self.drop(places)
+            self.drop(index_of)
 
 
 def check_sequence(

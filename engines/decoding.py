@@ -167,8 +167,8 @@ class Batch:
         """Append one token to every active row; return the tokens [B] and the rows that go on."""
         active, sampling = self._active, self._active[0].sampling
         keys = [row.request.noise_key for row in active]
-        places = [row.request.sampled + len(row.tokens) for row in active]
-        chosen = choose(self._head(self._hidden), keys, places, sampling.temperature)
+        positions = [row.request.sampled + len(row.tokens) for row in active]
+        chosen = choose(self._head(self._hidden), keys, positions, sampling.temperature)
         keep = []
         for number, row in enumerate(active):
             token = int(chosen.tokens[number])

@@ -114,9 +114,9 @@ def get_pool(service: CurrentService) -> run.PoolAccess:
 @router.get(endpoints.RELEASES.path, tags=["run"], summary="Accepted versions", responses=documented(404))
 def get_releases(service: CurrentService) -> Releases:
     """Signed by the pool's owner. 404: every version may work."""
-    if (found := service.releases()) is None:
+    if (releases := service.releases()) is None:
         raise HttpError(404, "the pool accepts every version", "nothing has to be done")
-    return found
+    return releases
 
 
 @router.get(

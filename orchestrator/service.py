@@ -72,7 +72,11 @@ class Service:
 
     def request_lease(self, address: str, body: work.LeaseRequest) -> work.LeaseResponse:
         """Grant a lease, or say when to ask again. Raises HttpError 403 for a node that may not work."""
-        if (found := self.releases()) and (why := found.refusal(body.version, self._step() or 0)) and body.version:
+        if (
+            (releases := self.releases())
+            and (why := releases.refusal(body.version, self._step() or 0))
+            and body.version
+        ):
             return work.NoLease(wait=_UPGRADE_SECONDS, reason=why)
         decision = self.leases.request(address, body.counter, body.ready)
         if isinstance(decision, Refuse):
@@ -80,14 +84,14 @@ class Service:
         if isinstance(decision, Wait):
             return work.NoLease(wait=decision.seconds, reason=decision.reason)
         lease, longest = decision.lease, decision.lease.limit - decision.lease.granted
-        place = {"step": lease.step, "counter": lease.counter}
-        return work.WorkLease(lease=lease.id, expires=lease.expires, longest=longest, **place)
+        work_of_lease = {"step": lease.step, "counter": lease.counter}
+        return work.WorkLease(lease=lease.id, expires=lease.expires, longest=longest, **work_of_lease)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
         self.heartbeats.store(address, body, self.clock())
         expires = self.leases.renew(address, body.leases) if body.leases else None
-        step, found = self._step(), self.releases()
-        notice = found.notice(body.version, step or 0) if found and body.version else ""
+        step, releases = self._step(), self.releases()
+        notice = releases.notice(body.version, step or 0) if releases and body.version else ""
         return work.HeartbeatResponse(
             next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION, notice=notice
         )
@@ -105,9 +109,9 @@ class Service:
         if data != self._read and pool is not None:
             self._read, self._releases, self._unsigned = data, None, ""
             try:
-                found = parse_response(endpoints.RELEASES.answer, data, str(self.releases_file))
-                found.check(self.uploads.pool, pool.owner)
-                self._releases = found
+                releases = parse_response(endpoints.RELEASES.answer, data, str(self.releases_file))
+                releases.check(self.uploads.pool, pool.owner)
+                self._releases = releases
             except MusterError as error:
                 self._unsigned = error.what
         return self._releases
@@ -145,8 +149,8 @@ class Service:
 
     def problems(self) -> list[str]:
         """Return what is wrong with this replica: chain, background tasks."""
-        found = [task.problem for task in self.tasks if task.problem]
-        if self.view.error and not any(problem.endswith(self.view.error) for problem in found):
-            found.insert(0, self.view.error)
+        problems = [task.problem for task in self.tasks if task.problem]
+        if self.view.error and not any(problem.endswith(self.view.error) for problem in problems):
+            problems.insert(0, self.view.error)
         self.releases()
-        return [*found, *filter(None, [self._unsigned])]
+        return [*problems, *filter(None, [self._unsigned])]

@@ -359,8 +359,8 @@ class EnvironmentConfig(Document):
     def number(self, draw: int) -> int:
         """Return the number of the problem that the 64-bit `draw` stands for in work; without numbers the draw."""
         if self.problems is not None:
-            places = _kept(self.problems.candidates, self.problems.kept)
-            return int(places[draw % len(places)])
+            kept = _kept(self.problems.candidates, self.problems.kept)
+            return int(kept[draw % len(kept)])
         return draw % self.drawn_rows if self.rows else draw
 
     def candidate(self, number: int) -> int:
@@ -392,13 +392,13 @@ def chosen_environment(weights: Sequence[int], problem_seed: int) -> int:
         return 0
     (number,) = words(tagged_hash("muster/environment/1", problem_seed), 1)
     number %= sum(weights)
-    return next(place for place, bound in enumerate(accumulate(weights)) if number < bound)
+    return next(index for index, bound in enumerate(accumulate(weights)) if number < bound)
 
 
 def drawn(environments: Sequence[EnvironmentConfig], problem_seed: int, held_out: bool = False) -> Drawn:
     """Return the problem that a problem seed, 0 ≤ seed < 2⁶⁴, stands for."""
-    place = chosen_environment([one.weight for one in environments], problem_seed)
-    return Drawn(place, environments[place].own_seed(problem_seed, held_out))
+    index = chosen_environment([environment.weight for environment in environments], problem_seed)
+    return Drawn(index, environments[index].own_seed(problem_seed, held_out))
 
 
 # The document
@@ -450,7 +450,7 @@ class EvaluationConfig(Document):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        if len({one.name for one in self.sets}) < len(self.sets):
+        if len({evaluation_set.name for evaluation_set in self.sets}) < len(self.sets):
             raise ValueError("two evaluation sets have one name")
         return self
 
@@ -602,41 +602,52 @@ class PoolConfig(Document):
 
     @model_validator(mode="after")
     def _environments_fit(self) -> Self:
-        names = [one.called for one in self.environments]
+        names = [environment.called for environment in self.environments]
         if len(set(names)) < len(names):
             raise ValueError("two environments have one name; give them `label`s that differ")
-        for one in self.environments:
-            if max(one.targets or (), default=0) > self.work.max_new_tokens:
-                raise ValueError(f"environment {one.called}: a target is beyond work.max_new_tokens")
-            penalty = "length_alpha" if self.length_alpha_of(one) > 0 else self.train.overlong and "train.overlong"
-            if self.data is None and self.advantage_of(one) == "maxrl" and penalty:
-                raise ValueError(f"environment {one.called}: advantage maxrl, but {penalty} makes rewards negative")
+        for environment in self.environments:
+            if max(environment.targets or (), default=0) > self.work.max_new_tokens:
+                raise ValueError(f"environment {environment.called}: a target is beyond work.max_new_tokens")
+            penalty = (
+                "length_alpha" if self.length_alpha_of(environment) > 0 else self.train.overlong and "train.overlong"
+            )
+            if self.data is None and self.advantage_of(environment) == "maxrl" and penalty:
+                raise ValueError(
+                    f"environment {environment.called}: advantage maxrl, but {penalty} makes rewards negative"
+                )
         return self
 
     @model_validator(mode="after")
     def _curricula_fit(self) -> Self:
         if self.data is not None and self.curricula:
             raise ValueError("a data pool draws from all problems; leave `curriculum` out")
-        total = sum(one.weight for one in self.environments)
-        for one in self.curricula.values():
-            if one.weight * LEAST_SHARE < total:
-                what = f"`weight` is {one.weight} of {total}, and a `curriculum` takes 1/{LEAST_SHARE} at least"
-                raise ValueError(f"environment {one.called}: {what}")
-        if any(one.environment is not None and one.environment.curriculum is not None for one in self.evaluation.sets):
+        total = sum(environment.weight for environment in self.environments)
+        for environment in self.curricula.values():
+            if environment.weight * LEAST_SHARE < total:
+                what = f"`weight` is {environment.weight} of {total}, and a `curriculum` takes 1/{LEAST_SHARE} at least"
+                raise ValueError(f"environment {environment.called}: {what}")
+        if any(
+            evaluation_set.environment is not None and evaluation_set.environment.curriculum is not None
+            for evaluation_set in self.evaluation.sets
+        ):
             raise ValueError("an evaluation set draws the same problems every time; leave its `curriculum` out")
-        if (count := sum(one.numbered for one in self.curricula.values())) > MAX_ROWS:
+        if (count := sum(environment.numbered for environment in self.curricula.values())) > MAX_ROWS:
             raise ValueError(f"curricula of {count} problems; {MAX_ROWS} fit into the table that goes with every step")
         return self
 
     @property
     def curricula(self) -> dict[int, EnvironmentConfig]:
         """Place → environment, of those that have a curriculum."""
-        return {place: one for place, one in enumerate(self.environments) if one.curriculum is not None}
+        return {
+            index: environment
+            for index, environment in enumerate(self.environments)
+            if environment.curriculum is not None
+        }
 
     @property
     def without_curricula(self) -> Self:
         """The same where all problems are drawn, for work that belongs to no policy step."""
-        plain = tuple(one.model_copy(update={"curriculum": None}) for one in self.environments)
+        plain = tuple(environment.model_copy(update={"curriculum": None}) for environment in self.environments)
         return self.model_copy(update={"environments": plain})
 
     def advantage_of(self, environment: EnvironmentConfig) -> AdvantageName:
@@ -647,7 +658,7 @@ class PoolConfig(Document):
 
     @property
     def environment_names(self) -> str:
-        return ", ".join(one.called for one in self.environments)
+        return ", ".join(environment.called for environment in self.environments)
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))

@@ -199,9 +199,9 @@ def pack(codes: Sequence[Code]) -> int:
 
 def unpack(word: int) -> list[Code]:
     """Return the 16 codes of a word; places without a submission hold NONE."""
-    return [code_at(word, place) for place in range(LANE)]
+    return [code_at(word, index) for index in range(LANE)]
 
 
-def code_at(word: int, place: int) -> Code:
+def code_at(word: int, index: int) -> Code:
     """Return the code of the submission at `place` of a lane, 0 to 15."""
-    return Code(word >> (4 * place) & 15)
+    return Code(word >> (4 * index) & 15)

@@ -189,11 +189,13 @@ class _Child:
     def load(self, weights: Path) -> None:
         self._send(_Load(weights))
 
-    def add(self, inbox: "queue.SimpleQueue[Any]", places: list[int], asked: list[Request], sampling: Sampling) -> None:
+    def add(
+        self, inbox: "queue.SimpleQueue[Any]", indices: list[int], asked: list[Request], sampling: Sampling
+    ) -> None:
         """Queue requests; `inbox` gets (place, completion) of each, or the error that ended it."""
-        names = [next(self._names) for _ in places]
+        names = [next(self._names) for _ in indices]
         with self._lock:
-            self.waiting |= {name: (inbox, place) for name, place in zip(names, places, strict=True)}
+            self.waiting |= {name: (inbox, index) for name, index in zip(names, indices, strict=True)}
         self._send(_Add(names, asked, sampling))
 
     def drop(self, inbox: "queue.SimpleQueue[Any]") -> None:
@@ -239,9 +241,9 @@ class _Child:
                 self._recent = self._recent[0] * kept + tokens, self._recent[1] * kept + seconds
                 for name, completion in completions:
                     with self._lock:
-                        inbox, place = self.waiting.pop(name, (None, 0))
+                        inbox, index = self.waiting.pop(name, (None, 0))
                     if inbox is not None:
-                        inbox.put((place, completion))
+                        inbox.put((index, completion))
             case _Failed(names, error):
                 self._why = first_line(error)
                 self._give_up(names, error)
@@ -315,10 +317,10 @@ class EngineProcesses(Generator):
         inbox = queue.SimpleQueue[Any]()
         try:
             # Equal prompts stay together: an engine computes them once.
-            for _, places in groupby(range(len(requests)), lambda place: requests[place].prompt):
-                own = list(places)
+            for _, indices in groupby(range(len(requests)), lambda index: requests[index].prompt):
+                own = list(indices)
                 child = min(self._children, key=lambda child: len(child.waiting))
-                child.add(inbox, own, [requests[place] for place in own], sampling)
+                child.add(inbox, own, [requests[index] for index in own], sampling)
             for _ in requests:
                 with WAITS.on("completions of the engine"):
                     answer = inbox.get()

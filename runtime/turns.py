@@ -40,12 +40,12 @@ def converse(
         Request(task.prompt, task.noise_key, limit, goes_on=more) for task, more in zip(tasks, several, strict=True)
     ]
     done = engine.generate(first, sampling)
-    going = [place for place, more in enumerate(several) if more]
+    going = [index for index, more in enumerate(several) if more]
     while going:
-        requests = {place: _next(environment, tasks[place], done[place], limit) for place in going}
-        due = {place: request for place, request in requests.items() if request is not None}
-        for place, turn in zip(due, engine.generate(list(due.values()), sampling), strict=True):
-            done[place] = joined(done[place], turn)
+        requests = {index: _next(environment, tasks[index], done[index], limit) for index in going}
+        due = {index: request for index, request in requests.items() if request is not None}
+        for index, turn in zip(due, engine.generate(list(due.values()), sampling), strict=True):
+            done[index] = joined(done[index], turn)
         going = list(due)
     return done
 

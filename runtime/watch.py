@@ -117,8 +117,8 @@ def with_news(memory: WatchMemory, items: Iterable[NewsItem]) -> tuple[WatchMemo
     """Return the memory after a look at the chain, with what is news."""
     every = list(items)
     fresh = [] if memory.told is None else [item for item in every if item.key not in memory.told]
-    told = (memory.told or frozenset()) | {item.key for item in every}
-    return memory.model_copy(update={"told": told}), fresh
+    announced = (memory.told or frozenset()) | {item.key for item in every}
+    return memory.model_copy(update={"told": announced}), fresh
 
 
 # Webhooks

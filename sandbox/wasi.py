@@ -252,7 +252,7 @@ class System:
         self._drawn += 1
         return self._put(at, hashlib.shake_128(self._drawn.to_bytes(8, "little")).digest(size))
 
-    def _poll_oneoff(self, subscriptions: int, events: int, count: int, told: int) -> int:
+    def _poll_oneoff(self, subscriptions: int, events: int, count: int, result_at: int) -> int:
         """Sleeping takes no time; a stream is always ready."""
         if not 1 <= count <= 64:
             return _INVALID
@@ -264,9 +264,9 @@ class System:
         timeout, user, kind = min(waits)
         self._time += timeout
         self._put(events, struct.pack("<QHB21x", user, 0, kind))
-        return self._put_number(told, 1)
+        return self._put_number(result_at, 1)
 
-    def _fd_write(self, descriptor: int, vectors: int, count: int, told: int) -> int:
+    def _fd_write(self, descriptor: int, vectors: int, count: int, result_at: int) -> int:
         if descriptor not in self.written:
             return _BAD_DESCRIPTOR
         if not 0 <= count <= _MOST_VECTORS:
@@ -277,9 +277,9 @@ class System:
             raise Ended(Ending.OUTPUT)
         for at, size in parts:
             self.written[descriptor] += self._get(at, size)
-        return self._put_number(told, total)
+        return self._put_number(result_at, total)
 
-    def _fd_read(self, descriptor: int, vectors: int, count: int, told: int) -> int:
+    def _fd_read(self, descriptor: int, vectors: int, count: int, result_at: int) -> int:
         if descriptor != 0:
             return _BAD_DESCRIPTOR
         if not 0 <= count <= _MOST_VECTORS:
@@ -289,7 +289,7 @@ class System:
             part = bytes(self._stdin[self._read : self._read + size])
             self._put(at, part)
             self._read += len(part)
-        return self._put_number(told, self._read - before)
+        return self._put_number(result_at, self._read - before)
 
     def _fd_fdstat_get(self, descriptor: int, at: int) -> int:
         if not 0 <= descriptor <= 2:

@@ -134,9 +134,9 @@ class PeerCap:
     """Hands out the `places` of a round for shared groups. With `even`, each of `peers` gets at most its equal part, at
     least one, and nothing while it was trained on more often than the median peer. Own groups fill the rest."""
 
-    def __init__(self, places: int, peers: int, recent: Mapping[str, RecentUse], even: bool = True) -> None:
-        self.left, self._even, self._recent = places, even, recent
-        self._part, self._usual = max(1, places // max(1, peers)), usual_use(recent)
+    def __init__(self, slots: int, peers: int, recent: Mapping[str, RecentUse], even: bool = True) -> None:
+        self.left, self._even, self._recent = slots, even, recent
+        self._part, self._usual = max(1, slots // max(1, peers)), usual_use(recent)
         self._taken: Counter[str] = Counter()
 
     def allows(self, peer: str) -> bool:

@@ -27,7 +27,11 @@ def pinned() -> str:
 def source_only(requirements: str) -> list[str]:
     """Return those of the requirements, as NAME==VERSION, that have no wheel on the index."""
     packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
-    bare = {f"{one['name']}=={one['version']}" for one in packages if "sdist" in one and "wheels" not in one}
+    bare = {
+        f"{package['name']}=={package['version']}"
+        for package in packages
+        if "sdist" in package and "wheels" not in package
+    }
     return sorted(bare & {line.partition(" ;")[0] for line in requirements.splitlines()})
 
 
@@ -42,8 +46,8 @@ def build(folder: Path, pythons: Sequence[str] = PYTHONS) -> None:
     subprocess.run([*pip, *source_only(requirements)], check=True)
     for path in sorted(sources.glob("*.tar.gz")):
         for python in pythons:
-            found = subprocess.run([_UV, "python", "find", "--no-python-downloads", python], capture_output=True)
-            if found.returncode == 0:
+            interpreter = subprocess.run([_UV, "python", "find", "--no-python-downloads", python], capture_output=True)
+            if interpreter.returncode == 0:
                 subprocess.run([_UV, "build", "--quiet", "--wheel", "--python", python, "-o", folder, path], check=True)
 
 

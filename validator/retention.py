@@ -66,11 +66,11 @@ class Tenant:
 
 def tenant_of(state: State, pool: int) -> Tenant:
     """Return the tenant of a pool. A pool that a reorganisation removed was not chosen."""
-    found = state.pools.get(pool)
-    if found is None:
+    known_pool = state.pools.get(pool)
+    if known_pool is None:
         return Tenant(f"pool {pool}", chosen=False)
     least = state.params["withheldPenalty"] // _FEES_OF_A_PENALTY
-    return Tenant(found.owner, found.validator_group == pool, found.terms.fee, max(1, least))
+    return Tenant(known_pool.owner, known_pool.validator_group == pool, known_pool.terms.fee, max(1, least))
 
 
 def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, size: int) -> bool:
@@ -82,9 +82,9 @@ def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, s
     free: blocking small and well-paid files costs what they pay.
     """
     room = limit if tenant.chosen else limit // 2
-    beside = [(one, taken) for one, taken in held if tenant.chosen or not one.chosen]
-    own = sum(taken for one, taken in beside if one.owner == tenant.owner)
-    others = sum(taken for one, taken in beside if one.owner != tenant.owner)
+    beside = [(entry, taken) for entry, taken in held if tenant.chosen or not entry.chosen]
+    own = sum(taken for entry, taken in beside if entry.owner == tenant.owner)
+    others = sum(taken for entry, taken in beside if entry.owner != tenant.owner)
     if own + size > (room - others) // 2:
         return False
     free = room - own - others - size
@@ -192,8 +192,8 @@ class RetentionStore:
 def must_retain(state: State, file: FileId, sha256: bytes, now: int) -> bool:
     """Whether the bytes retained under an id may still have to be shown, as of chain time `now`: until the file's
     outcome can change no more, whoever's vote it rests on."""
-    found = state.submissions.get(file)
-    return found is not None and found.sha256 == sha256 and not found.is_final(now)
+    submission = state.submissions.get(file)
+    return submission is not None and submission.sha256 == sha256 and not submission.is_final(now)
 
 
 def to_show(state: State, seats: Container[int]) -> Iterator[tuple[Submission, int]]:
@@ -202,8 +202,8 @@ def to_show(state: State, seats: Container[int]) -> Iterator[tuple[Submission, i
     for file_id, dispute in state.disputes.items():
         if not dispute.resolved:
             file = state.submissions[file_id]
-            members = ((one, seat) for one in state.lane_of(file).rounds for seat in one.seats if seat in seats)
-            had = [seat for one, seat in members if one.had(seat, file.place)]
+            members = ((drawn, seat) for drawn in state.lane_of(file).rounds for seat in drawn.seats if seat in seats)
+            had = [seat for drawn, seat in members if drawn.had(seat, file.place)]
             yield from ((file, seat) for seat in had[:1])
 
 

@@ -174,7 +174,7 @@ class Worker:
     def _ready(self, steps: tuple[int, ...]) -> int | None:
         """Return the newest of these policy steps that the engine can change to without a download."""
         pool = self._client.pool()
-        named = [(one.step, one.manifest) for one in pool.steps if one.step in steps] if pool else []
+        named = [(entry.step, entry.manifest) for entry in pool.steps if entry.step in steps] if pool else []
         here = [step for step, name in named if name == self._loaded or self._ahead.folder(name) is not None]
         return max(here, default=None)
 

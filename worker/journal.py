@@ -95,11 +95,11 @@ class FinishedRows(Generator):
 
     def stream(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         names = [_name(request, sampling) for request in requests]
-        missing = [place for place, name in enumerate(names) if name not in self._known]
-        for place, name in enumerate(names):
+        missing = [index for index, name in enumerate(names) if name not in self._known]
+        for index, name in enumerate(names):
             if name in self._known:
-                yield place, self._known[name]
-        for number, completion in self._engine.stream([requests[place] for place in missing], sampling):
+                yield index, self._known[name]
+        for number, completion in self._engine.stream([requests[index] for index in missing], sampling):
             self._append(names[missing[number]], completion)
             yield missing[number], completion
 
@@ -156,8 +156,8 @@ class Journal:
 
     def add(self, work: Work, produced: Produced) -> JournalEntry:
         done = produced.commitment
-        place = (work.id.counter, work.id.step, work.step_seed, work.manifest)
-        entry = JournalEntry(*place, done.sha256, done.root, done.units, done.rows)
+        identity = (work.id.counter, work.id.step, work.step_seed, work.manifest)
+        entry = JournalEntry(*identity, done.sha256, done.root, done.units, done.rows)
         write_atomic(self._data(entry), produced.data)
         self._note(entry)
         self._forget_rows(entry.counter)

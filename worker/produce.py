@@ -86,7 +86,7 @@ class Producer:
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         """Return completions with proofs, all turns of each, in the plan's order."""
-        tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
+        tasks = [RolloutTask(rollout.assignment.problem_seed, rollout.prompt, rollout.noise_key) for rollout in plan]
         kept = self._keep(work, self.engine, self.sampling) if self._keep else nullcontext(self.engine)
         with kept as engine:
             return converse(engine, self.environment, tasks, self.sampling, self.config.work.max_new_tokens)

@@ -154,10 +154,10 @@ class Submitter:
             for counter in range(self._landed, account.counter):
                 log.info("file %d is submission %d", counter, account.sequences[counter])
         self._landed = account.counter
-        for counter in [one for one in list(self._progress.leases) if one < account.counter]:
+        for counter in [leased for leased in list(self._progress.leases) if leased < account.counter]:
             self._progress.leases.pop(counter, None)
         journal = self._collaborators.journal
-        self.handed_in = {one.stem for one in journal.all() if one.counter >= account.counter} & self.handed_in
+        self.handed_in = {work.stem for work in journal.all() if work.counter >= account.counter} & self.handed_in
         journal.prune(account.counter - _KEPT_FILES)
 
     def hand_in(self, entry: JournalEntry) -> None:

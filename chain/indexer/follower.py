@@ -115,8 +115,8 @@ class Follower:
         self._behind_since = None
         return latest if latest.number > self.head else None
 
-    def _holds(self, cursor: int, found: Block | None, latest: Block) -> bool:
-        block = latest if latest.number == cursor else found
+    def _holds(self, cursor: int, at_cursor: Block | None, latest: Block) -> bool:
+        block = latest if latest.number == cursor else at_cursor
         return block is not None and (block.number, block.hash) == (cursor, self._store.hash_at(cursor))
 
     def _lagging(self, cursor: int, latest: Block) -> bool:
@@ -166,7 +166,7 @@ class Follower:
         url = self._client.url
         by_hash = url not in self._without_hashes
         answers = self._asked_twice([_one_block(*link, by_hash) for link in links])
-        refusals = [one for one in answers if isinstance(one, RpcError)]
+        refusals = [error for error in answers if isinstance(error, RpcError)]
         if by_hash and any(map(_takes_no_hash, refusals)):
             log.info("%s gives no logs by a block's hash (%s); asking by number", url, refusals[0].message)
             self._without_hashes.add(url)
@@ -211,7 +211,7 @@ class Follower:
     def _asked_twice(self, queries: list[dict[str, str]]) -> list[Any]:
         requests: list[Request] = [("eth_getLogs", [query | {"address": self._addresses}]) for query in queries]
         answers = self._client.batch(requests)
-        if not any(isinstance(one, RpcError) for one in answers) and self._client.batch(requests) != answers:
+        if not any(isinstance(answer, RpcError) for answer in answers) and self._client.batch(requests) != answers:
             raise _Moved
         return answers
 
@@ -242,13 +242,13 @@ class Follower:
 
     def _stamped(self, logs: list[Log]) -> list[Log]:
         missing = sorted({place_of(log)[0] for log in logs if "blockTimestamp" not in log})
-        found: dict[int, Block] = {}
+        by_number: dict[int, Block] = {}
         for start in range(0, len(missing), 100):
             blocks = self._client.blocks(missing[start : start + 100])
-            found |= {block.number: block for block in blocks if block is not None}
+            by_number |= {block.number: block for block in blocks if block is not None}
         for log in logs:
             if "blockTimestamp" not in log:
-                block = found.get(place_of(log)[0])
+                block = by_number.get(place_of(log)[0])
                 if block is None or "0x" + block.hash.hex() != log["blockHash"].lower():
                     raise _Moved
                 log["blockTimestamp"] = hex(block.time)

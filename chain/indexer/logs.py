@@ -51,12 +51,12 @@ def accepted(answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
     UnreachableError for what no honest node answers: malformed, unordered, of other blocks, or of another `last`."""
     if not isinstance(answer, list):
         raise _malformed(f"{type(answer).__name__} for logs")
-    logs = [_log(one) for one in answer if not (isinstance(one, dict) and one.get("removed"))]
-    places = [place_of(one) for one in logs]
-    if places != sorted(set(places)):
+    logs = [_log(log) for log in answer if not (isinstance(log, dict) and log.get("removed"))]
+    positions = [place_of(log) for log in logs]
+    if positions != sorted(set(positions)):
         raise _malformed("logs twice or out of order")
-    for (block, _), one in zip(places, logs, strict=True):
-        if not first <= block <= last or (block == last and bytes.fromhex(one["blockHash"][2:]) != last_hash):
+    for (block, _), log in zip(positions, logs, strict=True):
+        if not first <= block <= last or (block == last and bytes.fromhex(log["blockHash"][2:]) != last_hash):
             raise _malformed("logs of other blocks than asked for")
     return logs
 
@@ -102,7 +102,7 @@ def _log(raw: Any) -> Log:
         numbers = [*place_of(log), number(stamp) if stamp is not None else 0]
     except (AttributeError, KeyError, TypeError) as error:
         raise _malformed(f"a malformed log ({error})") from None
-    if not sound or not all(0 <= one < _MOST for one in numbers):
+    if not sound or not all(0 <= part < _MOST for part in numbers):
         raise _malformed("a malformed log")
     return log | ({"blockTimestamp": stamp} if stamp is not None else {})
 

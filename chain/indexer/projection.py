@@ -88,7 +88,7 @@ def _copied(record: V) -> V:
         if isinstance(value, list | dict | set | array):
             setattr(out, name, copy.copy(value))
     if isinstance(out, Lane):
-        out.rounds = [_copied(one) for one in out.rounds]
+        out.rounds = [_copied(entry) for entry in out.rounds]
     return out
 
 
@@ -109,7 +109,7 @@ def _is_final(state: State, lane: Lane) -> bool:
     files, keys = state.files_of(lane), [(lane.pool, sequence) for sequence in lane.sequences]
     return (
         all(file.is_final(state.time) and not file.disputed for file in files)
-        and not any(one.duties for one in lane.rounds if one.settled)
+        and not any(closed_round.duties for closed_round in lane.rounds if closed_round.settled)
         and not any(state.accounts[file.pool, file.node].frozen for file in files)
         and all((key not in state.disputes or state.disputes[key].resolved) for key in keys)
         and all((key not in state.canaries or state.canaries[key].concluded) for key in keys)

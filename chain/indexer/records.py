@@ -389,15 +389,15 @@ class Round(Panel):
     settled_time: int = 0
     codes: int = 0
 
-    def code_at(self, place: int, member: int) -> Code:
+    def code_at(self, position: int, member: int) -> Code:
         """Return what a member revealed for the file at `place`; NONE if nothing."""
         codes, _ = self.reveals.get(member, (0, b""))
-        return code_at(codes, place)
+        return code_at(codes, position)
 
-    def had(self, seat: int, place: int) -> bool:
+    def had(self, seat: int, position: int) -> bool:
         """Return whether a seat showed by its vote that it had the bytes of the file at `place`."""
         none = Code.NONE, Code.UNAVAILABLE
-        return seat in self.seats and self.code_at(place, self.seats.index(seat)) not in none
+        return seat in self.seats and self.code_at(position, self.seats.index(seat)) not in none
 
 
 @dataclass

@@ -49,7 +49,7 @@ def sets(table: str, key: str, **values: Any) -> Callable[[Reducer, Args], None]
     the name of an argument."""
 
     def set_fields(self: Reducer, a: Args) -> None:
-        record = getattr(self.state, table)[a[key] if " " not in key else tuple(a[one] for one in key.split())]
+        record = getattr(self.state, table)[a[key] if " " not in key else tuple(a[part] for part in key.split())]
         for field, value in values.items():
             setattr(record, field, a[value] if isinstance(value, str) else value)
 
@@ -229,9 +229,9 @@ class Pools(Reducer):
     def FilesSettled(self, a: Args) -> None:
         pool, first, words = a["file"] >> 32, a["file"] & 0xFFFFFFFF, a["words"]
         lane_words = tuple(words) if all(words) else ()
-        for place, word in enumerate(words):
+        for offset, word in enumerate(words):
             if word:
-                sub = self.state.submissions[pool, first + place]
+                sub = self.state.submissions[pool, first + offset]
                 sub.lane_words = lane_words
                 self.settle(sub, settled_code(word), word >> 208 & 0xFFFFFFFF)
 

@@ -147,7 +147,9 @@ class State:
         account = self.accounts.get((pool, node))
         if account is None:
             return None
-        files = [file for one in account.sequences if (file := dict.get(self.submissions, (pool, one))) is not None]
+        files = [
+            file for sequence in account.sequences if (file := dict.get(self.submissions, (pool, sequence))) is not None
+        ]
         if account.archived_hint >= 0:
             files.append(self.submissions[pool, account.archived_hint])
         end = min(now, account.barrier or now)

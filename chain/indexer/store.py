@@ -190,15 +190,15 @@ class EventStore:
 
     def logs(self, after: int = -1) -> Iterator[Log]:
         """Yield the stored logs of the blocks above `after` in chain order."""
-        place = (after, 1 << 62)
+        position = (after, 1 << 62)
         query = "SELECT block, log_index, raw FROM logs WHERE (block, log_index) > (?, ?) ORDER BY 1, 2 LIMIT 2000"
         while True:
             with self._mutex:
-                rows = self._db.execute(query, place).fetchall()
+                rows = self._db.execute(query, position).fetchall()
             if not rows:
                 return
             for block, index, raw in rows:
-                place = (block, index)
+                position = (block, index)
                 yield json.loads(raw)
 
     def close(self) -> None:

@@ -181,11 +181,11 @@ class Leases:
         now = self._clock()
         with self._db.reading() as session:
             self._store.sync(session)  # another replica may have granted them
-        if not any(self._store.find(one, address, now) for one in ids):
+        if not any(self._store.find(lease_id, address, now) for lease_id in ids):
             return None
         ends = []
         with self._store.changing() as change:
-            for lease in filter(None, (self._store.find(one, address, now) for one in ids)):
+            for lease in filter(None, (self._store.find(lease_id, address, now) for lease_id in ids)):
                 ends.append(scheduler.renew(self._rule, lease, now))
                 change.renew(lease._replace(expires=ends[-1]))
         return min(ends, default=None)

@@ -161,7 +161,7 @@ def _useful(rule: Rule, queue: QueueState, now: float) -> tuple[list[Lease], lis
 def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
     """Count the files in flight. The trainer's reports may lag behind the chain: files that no report names yet are
     taken to be the oldest accepted ones."""
-    made = max(queue.published or 0, queue.trained)
+    published = max(queue.published or 0, queue.trained)
     accepted = sorted(
         (f for f in queue.files if f.status is Status.ACCEPTED and f.sequence not in queue.consumed),
         key=lambda f: f.sequence,
@@ -169,7 +169,7 @@ def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
     fresh = [f for f in accepted[_unreported(rule, queue) :] if f.step >= oldest_step(rule, queue)]
     leased, pending = _useful(rule, queue, now)
     coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, queue.pace, lease.node)]
-    needed = rule.bought or max(0, rule.steps - made) * rule.most_files
+    needed = rule.bought or max(0, rule.steps - published) * rule.most_files
     # A node's record counts for half at least, so that many bad files cannot flood a pool.
     weights = {node: min(1.0, max(0.5, share)) for node, share in queue.pace.useful.items()}
     expected = len(fresh) + sum([weights.get(node, 1.0) for node in pending + coming])
@@ -256,7 +256,7 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
         return step
     own = {lease.counter: lease for lease in node.leases if lease.expires > now}
     held = own.get(wanted)
-    making = sum(one >= due for one in own)
+    making = sum(submitted >= due for submitted in own)
     if held is None and making >= most:
         return Wait(2.0, f"this node has {making} open leases; hand in a file or let one run out")
     if _may_finish_download(rule, queue, node, step) and (held is None or held.step < step):
@@ -292,8 +292,8 @@ def _lease(
         if wait is not None:
             return wait
     limit = held.limit if held else now + rule.lease_limit
-    made = Lease("", node.address, step, counter, now, min(now + rule.lease_seconds, limit), limit)
-    return Grant(made, replaces=held.id if held else "")
+    lease = Lease("", node.address, step, counter, now, min(now + rule.lease_seconds, limit), limit)
+    return Grant(lease, replaces=held.id if held else "")
 
 
 def _step(rule: Rule, queue: QueueState, node: Requester) -> int | Wait:

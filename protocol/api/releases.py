@@ -35,7 +35,7 @@ class Releases(ResponseBody):
     @field_validator("releases")
     @classmethod
     def _in_order(cls, value: list[Release]) -> list[Release]:
-        steps = [one.from_step for one in value]
+        steps = [release.from_step for release in value]
         if steps != sorted(set(steps)):
             raise ValueError("steps must rise")
         return value
@@ -51,7 +51,7 @@ class Releases(ResponseBody):
 
     def at(self, step: int) -> Release | None:
         """Return what holds at a policy step; None before the first release, when every version may work."""
-        return next((one for one in reversed(self.releases) if one.from_step <= step), None)
+        return next((release for release in reversed(self.releases) if release.from_step <= step), None)
 
     def refusal(self, version: str, step: int) -> str:
         """Return why `version` gets no new work at a policy step, and the cure; empty if it does."""
@@ -62,7 +62,7 @@ class Releases(ResponseBody):
 
     def notice(self, version: str, step: int) -> str:
         """Return the refusal, or at which step to come `version` will get no new work any more; empty if at none."""
-        for later in [one for one in self.releases if one.from_step > step]:
+        for later in [release for release in self.releases if release.from_step > step]:
             if version not in later.versions and not self.refusal(version, step):
                 accepted = " or ".join(later.versions)
                 return (
@@ -74,14 +74,14 @@ class Releases(ResponseBody):
     def wanted(self, step: int) -> str:
         """Return the newest version that is accepted at a policy step and at all known ones to come. Raises
         IntegrityError if there is none."""
-        coming = [set(one.versions) for one in self.releases if one.from_step > step]
+        coming = [set(release.versions) for release in self.releases if release.from_step > step]
         now = self.at(step)
-        both = [one for one in (now or self.releases[0]).versions if all(one in later for later in coming)]
+        both = [version for version in (now or self.releases[0]).versions if all(version in later for later in coming)]
         if not both:
             raise IntegrityError("no version is accepted both now and later", "upgrade at the step that changes it")
         return both[-1]
 
 
 def _digest(pool: PoolId, releases: list[Release]) -> bytes:
-    text = canonical_json([one.model_dump() for one in releases]).decode()
+    text = canonical_json([release.model_dump() for release in releases]).decode()
     return signing.digest(pool.domain(DOMAIN), STRUCT, pool.pool, text)

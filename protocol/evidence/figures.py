@@ -42,7 +42,7 @@ class Sum:
 
     @classmethod
     def over(cls, units: Sequence["Sum"]) -> "Sum":
-        return cls(math.fsum(one.total for one in units), math.fsum(one.count for one in units))
+        return cls(math.fsum(unit.total for unit in units), math.fsum(unit.count for unit in units))
 
 
 FileFigures = Mapping[str, Sequence[Sum]]
@@ -80,13 +80,13 @@ _COLUMNS = TypeAdapter(dict[str, Annotated[list[_Value], Field(min_length=2, max
 def figures_of(verdict: Verdict) -> dict[str, FigureEvidence]:
     """Return the figures in a verdict document; none in one that has none or is of another version. Raises
     IntegrityError if no validator wrote them: documents come from strangers."""
-    found = [one.measurements for one in verdict.findings if one.check == CHECK]
-    if not found or found[0].get("version") != VERSION:
+    recorded = [finding.measurements for finding in verdict.findings if finding.check == CHECK]
+    if not recorded or recorded[0].get("version") != VERSION:
         return {}
-    if len(found) > 1:
+    if len(recorded) > 1:
         raise _malformed("there are two")
     try:
-        columns = _COLUMNS.validate_python({name: one for name, one in found[0].items() if name != "version"})
+        columns = _COLUMNS.validate_python({name: value for name, value in recorded[0].items() if name != "version"})
     except ValidationError as error:
         field, problem = first_problem(error.errors())
         raise _malformed(f"`{field}`: {problem}") from None
@@ -117,7 +117,7 @@ def engine_titles(verdict: Verdict) -> tuple[str, str]:
 
 
 def _header(verdict: Verdict) -> list[str]:
-    header = next((one.measurements for one in verdict.findings if one.check == "header"), {})
+    header = next((finding.measurements for finding in verdict.findings if finding.check == "header"), {})
     return [str(header.get(name, "?")) for name in ("engine", "dtype", "device")]
 
 
@@ -147,8 +147,8 @@ def unexplained(gap: float, claimed: float, own: float, expected: float) -> floa
     Honest errors may be spread otherwise and explain less: calibration measures how much less.
     """
     typical = -math.log1p(math.exp(min(0.0, expected)) * math.expm1(-min(gap, _MOST_GAP)))
-    found = abs(claimed - own)
-    return 1.0 - found / typical if found < typical else 0.0
+    error = abs(claimed - own)
+    return 1.0 - error / typical if error < typical else 0.0
 
 
 # Coherence: whether signed differences of activations agree between problems that have nothing to do with one another
@@ -163,10 +163,10 @@ def coherence(problems: Sequence[Drift]) -> Sum:
     sum of a problem's signed differences in a bucket of features and C their count, x = P/√C has about the same spread
     in every bucket. S = Σ ⟨x_p, x_q⟩ over the N pairs of problems is near zero in honest work.
     """
-    known = [one for one in problems if one.counts.any()]
+    known = [problem for problem in problems if problem.counts.any()]
     if len(known) < 2:
         return Sum(0.0, 0.0)
-    scaled = np.array([one.sums / np.sqrt(np.maximum(one.counts, 1)) for one in known])
+    scaled = np.array([problem.sums / np.sqrt(np.maximum(problem.counts, 1)) for problem in known])
     together = scaled.sum(axis=0)
     total = (float(together @ together) - float((scaled * scaled).sum())) / 2
     return Sum(rounded(total), float(len(known) * (len(known) - 1) // 2))

@@ -43,7 +43,7 @@ class Bet(Document):
         """Return the logarithm of what a file pays; `units` are its problems or blocks."""
         if not self.tilt:
             return 0.0
-        return self.tilt * math.fsum(min(one.total - self.rate * one.count, self.most) for one in units)
+        return self.tilt * math.fsum(min(unit.total - self.rate * unit.count, self.most) for unit in units)
 
 
 class PairNullModel(Document):
@@ -84,7 +84,7 @@ class StepNullModels(Document):
         return self
 
     def pair(self, worker: str, verifier: str) -> PairNullModel | None:
-        return next((one for one in self.pairs if (one.worker, one.verifier) == (worker, verifier)), None)
+        return next((pair for pair in self.pairs if (pair.worker, pair.verifier) == (worker, verifier)), None)
 
 
 class EvidenceConfig(Document):
@@ -100,7 +100,7 @@ class EvidenceConfig(Document):
 
     def refuses(self, engine: str) -> str:
         """Return why the pool takes no files of an engine; empty if it takes them."""
-        if any(engine == one or engine.startswith(f"{one}:") for one in self.engines):
+        if any(engine == accepted or engine.startswith(f"{accepted}:") for accepted in self.engines):
             return ""
         return f"the pool's judges cannot measure files of {engine}, only of {', '.join(self.engines)}"
 
@@ -108,9 +108,12 @@ class EvidenceConfig(Document):
 def least(documents: Sequence[Nats]) -> dict[str, tuple[float, ...]]:
     """Return what several documents on one file agree that it pays at least, so that one honest document suffices. A
     figure that a document lacks counts as paying 1: a liar would leave out whatever speaks for the node."""
-    names = dict.fromkeys(name for one in documents for name in one)
+    names = dict.fromkeys(name for document in documents for name in document)
     nothing = (0.0,) * BETS
-    return {name: tuple(map(min, zip(*(one.get(name, nothing) for one in documents), strict=True))) for name in names}
+    return {
+        name: tuple(map(min, zip(*(document.get(name, nothing) for document in documents), strict=True)))
+        for name in names
+    }
 
 
 @dataclass
@@ -128,13 +131,13 @@ class NodeEvidence:
         start = -math.log(self.files * (self.files + 1))
         for name, own in self.wealth.items():
             paid = nats.get(name, (0.0,) * BETS)
-            own[:] = [_sum((one, start)) + more for one, more in zip(own, paid, strict=True)]
+            own[:] = [_sum((wealth, start)) + more for wealth, more in zip(own, paid, strict=True)]
         self.peak = max(self.peak, self.total)
 
     def nats(self, name: str) -> float:
         """Return ln of a figure's wealth."""
         waiting = -math.log(self.files + 1)
-        return _sum([_sum((one, waiting)) for one in self.wealth[name]]) - math.log(BETS)
+        return _sum([_sum((wealth, waiting)) for wealth in self.wealth[name]]) - math.log(BETS)
 
     @property
     def total(self) -> float:
@@ -163,4 +166,4 @@ def files_until_accused(nats: Nats, most: int = 256) -> int | None:
 def _sum(logs: Sequence[float]) -> float:
     """ln of the sum of numbers whose logarithms these are, of which one is finite."""
     high = max(logs)
-    return high + math.log(math.fsum(math.exp(one - high) for one in logs))
+    return high + math.log(math.fsum(math.exp(log - high) for log in logs))

@@ -201,18 +201,23 @@ def verify(
     """Return the figures of `noise.Gaps`, in its order, for logits [T, V] float32 on a CUDA device and tokens `chosen`
     int64."""
     logits, device, rows = logits.contiguous(), logits.device, len(chosen)
-    words, places = signed_words(keys).to(device), signed_words([positions])[0].to(device)
+    words, positions_word = signed_words(keys).to(device), signed_words([positions])[0].to(device)
     mine = torch.from_numpy(chosen).to(device)
     temperatures = torch.full((rows,), temperature, dtype=torch.float64, device=device)
-    best, best_logprobs = race(logits, words, places, temperatures)
+    best, best_logprobs = race(logits, words, positions_word, temperatures)
     scores = torch.empty(2, rows, dtype=torch.float64, device=device)
     for tokens, out in zip((best, mine), scores, strict=True):
         if rows:
-            _score[(rows,)](logits, logits.stride(0), words, places, tokens, temperatures, out)
+            _score[(rows,)](logits, logits.stride(0), words, positions_word, tokens, temperatures, out)
     values = logits.gather(1, torch.stack([best, mine], 1)).double()
     logprobs = best_logprobs + (values[:, 1] - values[:, 0]) / temperature
     p = torch.softmax(logits / temperature, 1)
     sums = p.sqrt().sum(1), p.square_().sum(1)
-    figures = [(scores[0] - scores[1]).clamp_(min=0), logprobs, best_logprobs, *(one.double().log() for one in sums)]
+    figures = [
+        (scores[0] - scores[1]).clamp_(min=0),
+        logprobs,
+        best_logprobs,
+        *(total.double().log() for total in sums),
+    ]
     gaps, logprobs, best_logprobs, roots, squares, best = torch.stack([*figures, best.double()]).cpu().numpy()
     return gaps, logprobs, best.astype(np.int64), best_logprobs, roots, squares

@@ -113,8 +113,8 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
         check_finite(chosen.logprobs)
         return chosen
     matrix = np.ascontiguousarray(logits)
-    found = _raced(matrix, matrix.argmax(axis=1), keys, positions, temperature, 1)
-    return Choices(found.best, found.best_logprobs)
+    choices = _raced(matrix, matrix.argmax(axis=1), keys, positions, temperature, 1)
+    return Choices(choices.best, choices.best_logprobs)
 
 
 def verify_rows(
@@ -155,12 +155,12 @@ def _raced(
 ) -> Gaps:
     tops = logits.argmax(axis=1)  # the place of a NaN, if there is one
     check_finite(logits[np.arange(len(tops)), tops])
-    streams, places = _words(keys, positions)
+    streams, position_words = _words(keys, positions)
     best, figures = np.empty(len(chosen), dtype=np.int64), np.empty((5, len(chosen)))
 
     def part(rows: slice) -> None:
         _race(
-            logits[rows], tops[rows], chosen[rows], streams[rows], places[rows], temperature, best[rows],
+            logits[rows], tops[rows], chosen[rows], streams[rows], position_words[rows], temperature, best[rows],
             figures[:, rows],
         )  # fmt: skip
 
@@ -315,16 +315,16 @@ def _weigh(
 @compiled
 def _count(noise: npt.NDArray[np.uint32], weights: Floats32, limit: np.float32) -> int:
     """Return how many tokens of a block may reach the limit."""
-    found = 0
+    count = 0
     for at in range(len(weights)):
-        found += np.float32(noise[at]) + np.float32(0.5) <= weights[at] * limit
-    return found
+        count += np.float32(noise[at]) + np.float32(0.5) <= weights[at] * limit
+    return count
 
 
 @compiled
 def _largest(bits: npt.NDArray[np.int32]) -> np.int32:
     """Return the bits of the largest of some weights: none is negative, so their bits have the same order."""
-    found = np.int32(0)
+    largest = np.int32(0)
     for at in range(len(bits)):
-        found = max(found, bits[at])
-    return found
+        largest = max(largest, bits[at])
+    return largest

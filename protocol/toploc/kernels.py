@@ -154,11 +154,11 @@ def _introselect(items: Items, width: int, spots: Spots) -> None:
         else:
             last = cut
     for at in range(first + 1, last):
-        value, place = items[at], at
-        while place > first and (value >> 32) > (items[place - 1] >> 32):
-            items[place] = items[place - 1]
-            place -= 1
-        items[place] = value
+        value, slot = items[at], at
+        while slot > first and (value >> 32) > (items[slot - 1] >> 32):
+            items[slot] = items[slot - 1]
+            slot -= 1
+        items[slot] = value
 
 
 @compiled
@@ -207,15 +207,15 @@ def _from_both_ends(items: Items, left: int, right: int, pivot: int, spots: Spot
     while right - left >= 2 * BLOCK:
         if at_left == lefts:
             lefts, at_left = 0, 0
-            for place in range(left, left + BLOCK):
-                spots[0, lefts] = place
-                lefts += items[place] < above_pivot
+            for index in range(left, left + BLOCK):
+                spots[0, lefts] = index
+                lefts += items[index] < above_pivot
             left += BLOCK
         if at_right == rights:
             rights, at_right = 0, 0
-            for place in range(right - 1, right - 1 - BLOCK, -1):
-                spots[1, rights] = place
-                rights += items[place] >= from_pivot
+            for index in range(right - 1, right - 1 - BLOCK, -1):
+                spots[1, rights] = index
+                rights += items[index] >= from_pivot
             right -= BLOCK
         for _ in range(min(lefts - at_left, rights - at_right)):
             one, other = spots[0, at_left], spots[1, at_right]
@@ -406,22 +406,22 @@ def prove_rows(words: Words, width: int, inverse: Reals, table: Integers) -> int
     NaN patterns exceed all others, so the largest values show them."""
     spots, items = np.empty((2, PART), dtype=np.int64), np.empty(max(ROOM, PARTIAL_SORT_FROM), dtype=np.int64)
     taken = np.full(PRIME, -1, dtype=np.int64)
-    points, values, found = np.empty(TOP_K), np.empty(TOP_K), np.empty(TOP_K)
+    points, values, evaluated = np.empty(TOP_K), np.empty(TOP_K), np.empty(TOP_K)
     powers, room = np.empty((STEP + 1, TOP_K)), np.empty((6, TOP_K + QUAD + 1))
     for row in range(len(words)):
         largest(words[row], width, spots, items)
         modulus = _injective_modulus(items, taken, row * PRIME)
-        for place in range(TOP_K):
-            at = items[place] & 0xFFFFFFFF
-            if items[place] >> 32 > INFINITY_BITS:
+        for index in range(TOP_K):
+            at = items[index] & 0xFFFFFFFF
+            if items[index] >> 32 > INFINITY_BITS:
                 return row
-            points[place] = reduced(float(at % modulus))
-            values[place] = float((words[row, at >> 2] >> np.uint64((at & 3) << 4)) & np.uint64(0xFFFF))
+            points[index] = reduced(float(at % modulus))
+            values[index] = float((words[row, at >> 2] >> np.uint64((at & 3) << 4)) & np.uint64(0xFFFF))
         powers_of(points, powers)
-        interpolate(values, powers, inverse, room, found)
+        interpolate(values, powers, inverse, room, evaluated)
         table[row, 0] = modulus
         for power in range(TOP_K):
-            residue = int(found[power])
+            residue = int(evaluated[power])
             table[row, 1 + power] = residue + PRIME if residue < 0 else residue
     return -1
 
@@ -432,8 +432,8 @@ def _injective_modulus(items: Items, taken: Integers, stamp: int) -> int:
     `stamp`; this call leaves marks from `stamp` to `stamp` + 65496."""
     for modulus in range(PRIME, MODULUS_MIN - 1, -1):
         mark, distinct = stamp + PRIME - modulus, True
-        for place in range(TOP_K):
-            residue = (items[place] & 0xFFFFFFFF) % modulus
+        for index in range(TOP_K):
+            residue = (items[index] & 0xFFFFFFFF) % modulus
             if taken[residue] == mark:
                 distinct = False
                 break
@@ -453,21 +453,21 @@ def compare_rows(
     mean difference of mantissas; drift [n, 2, BUCKETS], zeros before: `Drift`. Return a chunk with NaN, or −1.
     """
     spots, items, cut = np.empty((2, PART), dtype=np.int64), np.empty(ROOM, dtype=np.int64), 0
-    points, found, powers = np.zeros(TOP_K), np.empty(TOP_K), np.empty((STEP + 1, TOP_K))
+    points, evaluated, powers = np.zeros(TOP_K), np.empty(TOP_K), np.empty((STEP + 1, TOP_K))
     for row in range(len(words)):
         # Neighbouring chunks have similar cuts; one that is a few steps of bf16 lower is rarely too high.
         positions, cut = untied(words[row], max(cut - GUESS_BELOW, 0), spots, items)
-        for place in range(max(positions, 1)):
-            if items[place] >> 32 > INFINITY_BITS:
+        for index in range(max(positions, 1)):
+            if items[index] >> 32 > INFINITY_BITS:
                 return row
-            points[place] = reduced(float((items[place] & 0xFFFFFFFF) % moduli[row]))
+            points[index] = reduced(float((items[index] & 0xFFFFFFFF) % moduli[row]))
         powers_of(points, powers)
-        evaluate(coefficients[row], powers, found)
+        evaluate(coefficients[row], powers, evaluated)
         matched, total = 0, 0
-        for place in range(positions):
-            residue = int(found[place])
+        for index in range(positions):
+            residue = int(evaluated[index])
             claimed = (residue + PRIME if residue < 0 else residue) & 0x7FFF
-            own, at = items[place] >> 32, items[place] & 0xFFFFFFFF
+            own, at = items[index] >> 32, items[index] & 0xFFFFFFFF
             steps = min(max(claimed - own, -MOST_STEPS), MOST_STEPS)
             negative = (words[row, at >> 2] >> np.uint64(((at & 3) << 4) + 15)) & np.uint64(1)
             drift[row, 0, at % features % BUCKETS] += -steps if negative else steps

@@ -79,10 +79,10 @@ def compare_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes
         counts, means = np.empty((len(claimed), 2), dtype=np.int64), np.empty(len(claimed))
         drift = np.zeros((len(claimed), 2, BUCKETS), dtype=np.int64)
         _refuse_nan(compare_rows(group.words, group.features, moduli, coefficients, counts, means, drift))
-        for (sequence, chunk), found, mean, way in zip(
+        for (sequence, chunk), (mismatches, compared), mean, way in zip(
             group.places, counts.tolist(), means.tolist(), drift, strict=True
         ):
-            out[sequence].chunks[chunk] = ChunkErrors(found[0], mean, found[1])
+            out[sequence].chunks[chunk] = ChunkErrors(mismatches, mean, compared)
             if group.width > group.features:
                 out[sequence].drift.sums[:] += way[0]
                 out[sequence].drift.counts[:] += way[1]
@@ -100,7 +100,7 @@ class _Group(NamedTuple):
 
 
 def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
-    found: dict[tuple[int, int], tuple[list[npt.NDArray[np.uint16]], list[tuple[int, int]]]] = {}
+    groups: dict[tuple[int, int], tuple[list[npt.NDArray[np.uint16]], list[tuple[int, int]]]] = {}
     for sequence, states in enumerate(hidden):
         if states.dtype != torch.bfloat16 or states.ndim != 2 or not len(states):
             raise MusterError(f"hidden states of shape {tuple(states.shape)}, {states.dtype}", "give bfloat16 [T, d]")
@@ -109,13 +109,13 @@ def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
         whole, tail = flat[: full * CHUNK].reshape(full, CHUNK * features), flat[full * CHUNK :].reshape(1, -1)
         for part, first in ((whole, 0), (tail, full)):
             if part.size:
-                rows, places = found.setdefault((part.shape[1], features), ([], []))
+                rows, owners = groups.setdefault((part.shape[1], features), ([], []))
                 rows.append(part)
-                places += ((sequence, first + number) for number in range(len(part)))
-    least = min((width for width, _ in found), default=TOP_K)
+                owners += ((sequence, first + number) for number in range(len(part)))
+    least = min((width for width, _ in groups), default=TOP_K)
     if least < TOP_K:
         raise MusterError(f"a chunk of {least} values, a proof takes {TOP_K}", "use a hidden size of 128 up")
-    return [_Group(*width, _as_words(rows), places) for width, (rows, places) in found.items()]
+    return [_Group(*width, _as_words(rows), owners) for width, (rows, owners) in groups.items()]
 
 
 def _as_words(parts: list[npt.NDArray[np.uint16]]) -> Words:

@@ -95,8 +95,8 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int 
     """[B, H, T, D] and [B, K, T, D] → [B, H, T, D]."""
     length, mask = q.shape[2], None
     if window is not None and window < length:
-        places = torch.arange(length, device=q.device)
-        back = places[:, None] - places[None, :]
+        positions = torch.arange(length, device=q.device)
+        back = positions[:, None] - positions[None, :]
         mask = (back >= 0) & (back < window)
     return scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=q.shape[1] != k.shape[1]

@@ -134,15 +134,15 @@ def row_bytes(source: str, dtype: torch.dtype, train: TrainConfig, memory: Memor
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(_drop)
     with torch.device(META):
-        places = torch.zeros(count, dtype=torch.int64)
-        head.task = HeadTask(places, places, 1.0, train.algorithm.entropy_coefficient > 0)
-        packing = {"position_ids": places[None], "packed": PackedLayout([count], META)} if packs else {}
+        positions = torch.zeros(count, dtype=torch.int64)
+        head.task = HeadTask(positions, positions, 1.0, train.algorithm.entropy_coefficient > 0)
+        packing = {"position_ids": positions[None], "packed": PackedLayout([count], META)} if packs else {}
         mask = torch.zeros(1, 1, 1, 1)  # given one, the library looks for none in the contents of tokens
     kept: list[int] = []
     with LiveBytes((*model.parameters(), *model.buffers())) as live:
         head.register_forward_pre_hook(lambda *_: kept.append(live.now))
         try:
-            answers = model(input_ids=places[None], attention_mask=mask, use_cache=False, **packing).logits
+            answers = model(input_ids=positions[None], attention_mask=mask, use_cache=False, **packing).logits
             answers.sum().backward()
         except (RuntimeError, NotImplementedError, TypeError) as error:
             raise ConfigError(

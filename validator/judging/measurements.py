@@ -43,10 +43,10 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
     waiting: dict[int, Prefilled] = {}
     for row, replies, prefilled in zip(rows, inserted, engine.prefill(sequences), strict=True):
         if replies:  # nobody sampled or proved the environment's replies
-            places = sampled_positions(len(context.rollouts[row].output_tokens), replies)
-            prefilled = replace(prefilled, states=prefilled.states[places])
+            positions = sampled_positions(len(context.rollouts[row].output_tokens), replies)
+            prefilled = replace(prefilled, states=prefilled.states[positions])
         waiting[row] = prefilled
-        if sum(len(one.states) for one in waiting.values()) >= _together(prefilled):
+        if sum(len(prefill.states) for prefill in waiting.values()) >= _together(prefilled):
             out += _measured(context, waiting)
             waiting.clear()
     return (*out, *_measured(context, waiting))
@@ -61,7 +61,7 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iter
     if not prefilled:
         return
     seen = list(prefilled.values())
-    compared = compare_many([one.hidden for one in seen], [context.rollouts[row].proofs for row in prefilled])
+    compared = compare_many([prefill.hidden for prefill in seen], [context.rollouts[row].proofs for row in prefilled])
     choices, start = _choices(context, prefilled), 0
     for row, (chunks, drift) in zip(prefilled, compared, strict=True):
         rollout = context.rollouts[row]
@@ -94,15 +94,15 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
         positions += range(len(rollout.output_tokens))
     every = [own.states for own in prefilled.values()]
     states = torch.cat(every) if len(every) > 1 else every[0]  # no second copy of a long text
-    one, threads = next(iter(prefilled.values())), torch.get_num_threads()
-    together, found = _together(one), []
+    first, threads = next(iter(prefilled.values())), torch.get_num_threads()
+    together, gaps = _together(first), []
     for start in range(0, len(tokens), together):
         part = slice(start, start + together)
         given = tokens[part], keys[part], positions[part], context.config.work.temperature
         with PACE.computing():  # a device that hangs is noticed here
-            found.append(verify_rows(one.project(states[part]), *given, threads=threads))
+            gaps.append(verify_rows(first.project(states[part]), *given, threads=threads))
             PACE.step()
-    return Gaps(*map(np.concatenate, zip(*map(astuple, found), strict=True)))
+    return Gaps(*map(np.concatenate, zip(*map(astuple, gaps), strict=True)))
 
 
 def judged_chunks(errors: Sequence[ChunkErrors], tokens: int) -> Sequence[ChunkErrors]:
@@ -119,7 +119,9 @@ def file_figures(context: CheckContext) -> FileFigures:
         if measured.row in drawn:
             problems[context.rollouts[measured.row].slot].append(measured)
     sums = [_problem_sums(context, rows) for rows in problems]
-    return {name: [one[name] for one in sums] for name in sums[0]} | {"coherence": blocks_of([*map(_drift, problems)])}
+    return {name: [part[name] for part in sums] for name in sums[0]} | {
+        "coherence": blocks_of([*map(_drift, problems)])
+    }
 
 
 def _drift(rows: Sequence[RowMeasurements]) -> Drift:
