@@ -508,7 +508,7 @@ class Canaries(Contract):
 
     @staticmethod
     def leaf(salt: bytes, pool: int, step: int, node: str, counter: int) -> bytes:
-        """Return a canary's leaf; hash the real ones and random padding into a tree of sixteen."""
+        """Return a canary's leaf; hash the real ones and random padding into a tree of 2 ** DEPTH."""
         return keccak(keccak(encode_words(salt, pool, step, node, counter)))
 
     def open(

@@ -79,8 +79,9 @@ contract Canaries is SuiteContract {
     error BadReason();
     error NotOpened();
 
-    /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.
-    uint256 public constant DEPTH = 4;
+    /// @notice Depth of every step's tree of leaves: 1,024 leaves, padded with random ones. A decoy's files beyond them
+    /// could not be opened, and would cost it its stake.
+    uint256 public constant DEPTH = 10;
     bytes32 private constant ROWS_TAG = keccak256("muster/audit/1");
     bytes32 private constant ONE_ROW_TAG = keccak256("muster/audit-one/1");
     /// The rate at which every row is in the sample.

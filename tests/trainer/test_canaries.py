@@ -77,19 +77,27 @@ def published(root: bytes, *files: Submission) -> State:
 
 
 def test_every_planted_file_opens_against_its_steps_root_and_no_other_does() -> None:
-    files = [file(sequence, step=3, counter=sequence) for sequence in range(FIRST - 1, FIRST + LEAVES + 1)]
+    counters = (FIRST - 1, FIRST, FIRST + 1, FIRST + 31, FIRST + LEAVES - 1, FIRST + LEAVES)
+    files = [file(at, step=3, counter=counter, block=6 if at else 1) for at, counter in enumerate(counters)]
     state = published(PLAN.root(3, FIRST), *files)
     before, *planted, after = files
     for sub in planted:
         opening = PLAN.opening(state, sub)
         assert opening is not None
-        assert len(opening.proof) == 4
+        assert len(opening.proof) == 10, "Canaries.DEPTH"
         leaf = Canaries.leaf(opening.salt, 1, 3, DECOY, sub.counter)
         assert openings.verify(PLAN.root(3, FIRST), leaf, opening.proof)
         wrong = Canaries.leaf(opening.salt, 1, 4, DECOY, sub.counter)
         assert not openings.verify(PLAN.root(3, FIRST), wrong, opening.proof)
     others = before, after, replace(planted[0], step=4), replace(planted[0], node=str(OWNER.address))
     assert [PLAN.opening(state, sub) for sub in others] == [None] * 4
+
+
+@pytest.mark.parametrize("seen", [0, 37, 40])
+def test_a_step_whose_trainer_saw_fewer_files_than_the_chain_had_opens(seen: int) -> None:
+    """All of a node's leases may be answered while the trainer publishes: `seen` of forty files."""
+    files = [file(at, step=3, block=5) for at in range(40)] + [file(40, step=3, block=6)]
+    assert PLAN.opening(published(PLAN.root(3, seen), *files), files[-1]) is not None
 
 
 def test_a_step_commits_to_the_decoys_next_files_and_a_root_tells_nothing_without_the_secret() -> None:
@@ -130,3 +138,14 @@ def test_files_that_are_due_together_are_opened_together(monkeypatch: pytest.Mon
     both = Barrier(2, timeout=30)
     try_two(monkeypatch, lambda _: both.wait())
     assert not both.broken, "one was opened alone"
+
+
+def test_a_file_that_was_not_planted_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    state, client = published(PLAN.root(3, FIRST), file(0, step=3)), Mock()
+    opener = CanaryOpener(PLAN, client, Mock(), Limits(1, 1, 1, 1))
+    for _ in range(3):
+        opener._open(state, state.submissions[1, 0])
+    assert [record.getMessage() for record in caplog.records] == [
+        "file 0 of the decoy was not planted with step 3: its stake will be lost"
+    ]
+    assert not client.method_calls

@@ -1,6 +1,6 @@
 """The pool owner's canaries: files planted in secret, committed to before they are drawn, opened after the votes.
 
-Every file of the decoy node is a canary. Each policy step commits to a tree of sixteen salted leaves over the decoy's
+Every file of the decoy node is a canary. Each policy step commits to a tree of 1,024 salted leaves over the decoy's
 next counters. An opening accuses the seats that accepted the file, and frees the decoy, whose key has to consent."""
 
 import logging
@@ -24,14 +24,15 @@ from storage.keys import object_key
 from storage.weights.fetch import OpenObject
 
 log = logging.getLogger("muster.trainer")
-LEAVES = 16
+LEAVES = 1024  # 2 ** Canaries.DEPTH
+_TRIES = 64  # beginnings that a tree is compared with: of the steps' trees, the state lagged a few files behind
 _POLL_SECONDS = 1.0
 _AT_ONCE = 4
 _MARGIN = 2  # seconds of the chain in which an opening would come too late
 
 
 class CanaryPlan:
-    """The canaries of every step of a pool: a tree of salted leaves, over the `decoy`'s next sixteen files. Without a
+    """The canaries of every step of a pool: a tree of salted leaves, over the `decoy`'s next files. Without a
     decoy leaves are random, which nobody can tell. All salts follow from the owner's key: they are the same after a
     restart. `node`: the decoy's address, or empty."""
 
@@ -51,11 +52,15 @@ class CanaryPlan:
 
     def opening(self, state: State, sub: Submission) -> Planted | None:
         """Return what `Canaries.open` needs for a file, found by trying the counters that its step's tree may begin
-        with; None if it was not planted."""
-        root = state.pools[self.pool].steps[sub.step].canary_root
-        for index in range(min(LEAVES, sub.counter + 1) if sub.node == self.node else 0):
-            leaves = self._leaves(sub.step, sub.counter - index)
-            if merkle.root(leaves) == root:
+        with: after a file that was there when the step was published, the newest first. None if it was not planted."""
+        if sub.node != self.node:
+            return None
+        step = state.pools[self.pool].steps[sub.step]
+        files = state.submissions_of(self.pool, self.node)
+        firsts = {(file.block > step.block, -file.counter - 1) for file in files if file.counter < sub.counter}
+        for _, negative in sorted({*firsts, (False, 0)})[:_TRIES]:
+            leaves, index = self._leaves(sub.step, -negative), sub.counter + negative
+            if index < LEAVES and merkle.root(leaves) == step.canary_root:
                 return Planted(self._hash("salt", sub.step, index), merkle.proof(leaves, index))
         return None
 
@@ -92,7 +97,7 @@ class CanaryOpener:
 
     def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
         self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
-        self._stop = threading.Event()
+        self._stop, self._not_planted = threading.Event(), set[int]()
         self._thread = essential("canaries", self._run)
 
     def start(self) -> None:
@@ -122,9 +127,14 @@ class CanaryOpener:
                         log.error("canary %d cannot be opened", sub.sequence, exc_info=failure)
 
     def _open(self, state: State, sub: Submission) -> None:
+        if sub.sequence in self._not_planted:
+            return
         planted = self._plan.opening(state, sub)
         if planted is None or self._plan.decoy is None:
-            log.error("file %d of the decoy was not planted with step %d", sub.sequence, sub.step)
+            log.error(
+                "file %d of the decoy was not planted with step %d: its stake will be lost", sub.sequence, sub.step
+            )
+            self._not_planted.add(sub.sequence)
             return
         rate = state.pools[self._plan.pool].terms.auditRate
         row = audit_sample(state.lane_of(sub).round.seed, sub.sequence, sub.rows, rate)[0]

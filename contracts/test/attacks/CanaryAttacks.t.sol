@@ -92,8 +92,8 @@ contract CanaryAttacksTest is Losses {
     function test_canaryProofsHaveTheTreesDepth() public {
         bytes32 leaf = canaries.leafOf(_salt(1, 0), pool, 1, node, 0);
         bytes32 side = keccak256("side");
-        bytes32 deep = _chain(canaries.leafOf(_salt(2, 0), pool, 2, node, 1), side, 5);
-        bytes32 right = _chain(canaries.leafOf(_salt(3, 0), pool, 3, node, 2), side, 4);
+        bytes32 deep = _chain(canaries.leafOf(_salt(2, 0), pool, 2, node, 1), side, canaries.DEPTH() + 1);
+        bytes32 right = _chain(canaries.leafOf(_salt(3, 0), pool, 3, node, 2), side, canaries.DEPTH());
         vm.startPrank(owner);
         pools.publishStep(pool, 1, keccak256("manifest"), leaf);
         pools.publishStep(pool, 2, keccak256("manifest"), deep);
@@ -108,10 +108,11 @@ contract CanaryAttacksTest is Losses {
         _relay(lane);
         _voteAll(0, Codes.ACCEPT);
         _refusesDepth(0, 0);
-        _refusesDepth(1, 5);
+        _refusesDepth(1, canaries.DEPTH() + 1);
         FileData memory f = files[pool][2];
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(3, 0), _repeat(side, 4), _consent(f, _salt(3, 0)));
+        ICanaries.Planted memory p =
+            ICanaries.Planted(_salt(3, 0), _repeat(side, canaries.DEPTH()), _consent(f, _salt(3, 0)));
         _give(owner, address(canaries), 100_000e9);
         vm.prank(owner);
         canaries.open(pool, 2, f, p, r, 3);

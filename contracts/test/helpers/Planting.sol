@@ -7,7 +7,7 @@ import {ICanaries} from "../interfaces/ICanaries.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {Network} from "./Network.sol";
 
-/// @notice What a pool owner needs for canaries: trees of sixteen salted leaves.
+/// @notice What a pool owner needs for canaries: trees of salted leaves, of which the first sixteen are its own.
 contract Planting is Network {
     struct Slot {
         address node;
@@ -34,17 +34,25 @@ contract Planting is Network {
         return a < b ? keccak256(abi.encode(a, b)) : keccak256(abi.encode(b, a));
     }
 
-    function _root(bytes32[] memory level) internal pure returns (bytes32) {
+    /// @dev What stands beside the sixteen leaves' subtree at a height of 4 or more.
+    function _padding(uint256 height) private pure returns (bytes32) {
+        return keccak256(abi.encode("padding above", height));
+    }
+
+    function _root(bytes32[] memory level) internal view returns (bytes32 root) {
         for (uint256 n = level.length; n > 1; n /= 2) {
             for (uint256 i = 0; i < n / 2; ++i) {
                 level[i] = _pair(level[2 * i], level[2 * i + 1]);
             }
         }
-        return level[0];
+        root = level[0];
+        for (uint256 height = 4; height < canaries.DEPTH(); ++height) {
+            root = _pair(root, _padding(height));
+        }
     }
 
-    function _proof(bytes32[] memory level, uint256 index) internal pure returns (bytes32[] memory proof) {
-        proof = new bytes32[](4);
+    function _proof(bytes32[] memory level, uint256 index) internal view returns (bytes32[] memory proof) {
+        proof = new bytes32[](canaries.DEPTH());
         uint256 depth;
         for (uint256 n = level.length; n > 1; n /= 2) {
             proof[depth++] = level[index ^ 1];
@@ -52,6 +60,9 @@ contract Planting is Network {
                 level[i] = _pair(level[2 * i], level[2 * i + 1]);
             }
             index /= 2;
+        }
+        for (; depth < proof.length; ++depth) {
+            proof[depth] = _padding(depth);
         }
     }
 
