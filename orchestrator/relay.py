@@ -273,8 +273,7 @@ class Relay:
             return None
 
     def _note(self, row: SubmissionRow, error: ContractError) -> None:
-        """Note why a file is refused, unless it is on chain already and the state will show it, or it is the lane's fault
-        that the chain moved on, or an endpoint lags."""
+        """Note why a file is refused, unless it is on chain already and the state will show it, or an endpoint lags."""
         if error.name in ("CounterMismatch", "OtherChain"):
             return
         reason = printable(error.what, 200)
