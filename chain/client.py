@@ -68,7 +68,12 @@ class ChainClient(ChainReader):
 
     def estimate(self, call: Call) -> int:
         """Return the gas that a call would use as the account. Raises ContractError if it would be refused."""
-        return self.request("eth_estimateGas", [call.fields(self.address)], number, call.label)
+        try:
+            return self.request("eth_estimateGas", [call.fields(self.address)], number, call.label)
+        except (ContractError, RpcError) as error:
+            if not error.data:
+                self.simulate(call)  # some endpoints give the contract's reason only here
+            raise
 
     def gas_price(self) -> int:
         """Return the current gas price in wei."""

@@ -166,7 +166,7 @@ class Params(Contract):
     check_terms = Reads[[tuple[object, ...]], int]()
 
     def values(self) -> dict[str, int]:
-        """`IParams.Values`, which no deployment changes, by the struct's names."""
+        """`Params.Values`, which no deployment changes, by the struct's names."""
         return dict(self.read("values"))
 
 

@@ -44,7 +44,7 @@ class Session:
         return self.client.account
 
     def pool(self, pool: int) -> dict[str, Any]:
-        """The pool now, as IPools.Pool. Raises ConfigError if there is none of that number."""
+        """The pool now, as Pools.Pool. Raises ConfigError if there is none of that number."""
         count = self.suite.pools.pool_count()
         if not 1 <= pool <= count:
             have = f"pools are 1 to {count}" if count else "there is no pool yet"

@@ -38,8 +38,9 @@ _GAS_ROOM = 50_000  # a lane's gas may grow until it is mined
 
 
 PricedCall = tuple[Call, int]
-Anchor = tuple[int, bytes]
 """A call, and the gas to send it with."""
+Anchor = tuple[int, bytes]
+"""Number and hash of a block that the chain must have: see `Pools.anchor`."""
 
 
 def is_due(row: SubmissionRow, now: float) -> bool:
@@ -272,8 +273,8 @@ class Relay:
             return None
 
     def _note(self, row: SubmissionRow, error: ContractError) -> None:
-        """Note why a file is refused, unless it is on chain already and the state will show it."""
-        if error.name == "CounterMismatch":
+        """Note why a file is refused, unless it is on chain already and the state will show it, or an endpoint lags."""
+        if error.name in ("CounterMismatch", "OtherChain"):
             return
         reason = printable(error.what, 200)
         if reason != row.reason:

@@ -114,7 +114,7 @@ class Keeper:
         epochs = state.head // self._epoch_blocks - trial.seed_block // self._epoch_blocks
         if epochs > DRAW_REACH and not trial.next:
             self.conclude(state, trial, file, seats)
-        elif epochs == DRAW_REACH - 1:
+        elif epochs in (DRAW_REACH - 1, DRAW_REACH):
             what = f"trial {trial.trial} is drawn"
             self._do((decide.trial_name(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
 

@@ -474,7 +474,7 @@ class Canary:
 
 
 class ChallengeOutcome(IntEnum):
-    """INodeChallenges.Outcome."""
+    """NodeChallenges.Outcome."""
 
     NONE = 0
     OPEN = 1

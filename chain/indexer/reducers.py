@@ -70,7 +70,7 @@ def earn(account: records.Account, sub: records.Submission) -> None:
 def freeze(account: records.Account, sub: records.Submission, time: int) -> None:
     """Keep the file's node from submitting and from claiming what vests later, until the file is thawed.
 
-    The contract's NodeFrozen and NodeReleased do not name the file, and a slash thaws without them: so we count files.
+    The contract's NodeFrozen does not name every file, and nothing is emitted when one is thawed: so we count files.
     """
     if not sub.frozen:
         sub.frozen = True

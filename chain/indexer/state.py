@@ -75,7 +75,7 @@ class State:
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
     balances: dict[str, int] = field(default_factory=dict)  # tokens held
     transfers: dict[tuple[str, str], int] = field(default_factory=dict)  # tokens ever moved, by sender and receiver
-    params: dict[str, int] = field(default_factory=dict)  # penalties, by the names of IParams.Values
+    params: dict[str, int] = field(default_factory=dict)  # penalties, by the names of Params.Values
     paused_until: int = 0
     proposals: dict[str, records.Proposal] = field(default_factory=dict)
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)  # who holds a role at the timelock

@@ -328,6 +328,7 @@ contract Juries is SuiteContract {
     function draw(uint256 trial) external {
         Trial storage trial_ = _trials[trial];
         if (trial_.time != 0) revert Voting.AlreadyDrawn();
+        if (trial_.concluded) revert AlreadyConcluded(); // it would freeze jurors for nothing
         uint256 last = trial_.seedBlock + epochBlocks;
         if (trial_.size != 0 && block.number <= last) revert Voting.DrawNotOpen(last + 1);
         _draw(trial);

@@ -565,7 +565,8 @@ contract Pools is SuiteContract {
     /// units,uint256 rows,bytes32 root,bytes32 file), domain as for invites, and its counter, from which its problems
     /// were derived, must be the account's. Reverts with `FileRefused` for the first file that cannot come in.
     /// A chain that has another block `anchor` than that of `anchorHash`, one of the last 256, takes nothing: a step
-    /// whose seed block is not later has the seed that the lane was made for, whatever was reorganised.
+    /// whose seed block is not later has the seed that the lane was made for, whatever was reorganised. With receipts
+    /// `anchorHash` may be zero: what a chain is forced to include can wait for longer than 256 blocks.
     /// A receipt is at most `receiptWindow` seconds old. It must precede whatever else would refuse the file: the pool's
     /// pause or closing, the newer step that put its step out of `maxLag`, or the node's leaving or removal, whose locked
     /// stake then sets its limit.
@@ -577,9 +578,9 @@ contract Pools is SuiteContract {
         uint256 anchor,
         bytes32 anchorHash
     ) external returns (uint256 lane) {
-        if (anchorHash == 0 || blockhash(anchor) != anchorHash) revert OtherChain();
         Intake memory intake = _pools[pool];
         bool relayed = receipts.length == 0;
+        if (anchorHash == 0 ? relayed : blockhash(anchor) != anchorHash) revert OtherChain();
         if (files.length == 0 || files.length > 16 || files.length != signatures.length) revert BadCount();
         if (relayed) {
             if (msg.sender != _desks[pool].owner && !Court(court).isService(pool, msg.sender)) revert NotService();

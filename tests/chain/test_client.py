@@ -52,6 +52,19 @@ def test_refusals_are_decoded(deployed: Deployed) -> None:
         suite.seats.open_seat(poor.address, [1 << 31]).send()
 
 
+@pytest.mark.parametrize("message", ["execution reverted", "Transaction execution fails"])
+def test_an_endpoint_whose_estimates_lack_the_reason_is_asked_for_it(
+    deployed: Deployed, proxy: Proxy, message: str
+) -> None:
+    """The relay leaves out the one file that a lane is refused for."""
+    poor = deployed.chain.account()
+    client = ChainClient([proxy.url], 31337, poor)
+    proxy.rule = answering("eth_estimateGas", {"error": {"code": -32000, "message": message}})
+    with pytest.raises(ContractError) as refused:
+        client.estimate(Suite(client, deployed.deployment, check=False).token.mint(poor.address, 1))
+    assert refused.value.name == "OwnableUnauthorizedAccount"
+
+
 def test_a_mined_revert_tells_its_reason(deployed: Deployed) -> None:
     poor = deployed.chain.account()
     suite = deployed.suite(poor)

@@ -382,6 +382,21 @@ def test_the_service_keeps_what_its_receipt_promised(bench: Bench, act: Callable
     assert [file.status for file in bench.turn()] == [Status.PENDING]
 
 
+def test_no_file_is_refused_because_an_endpoint_lags(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    game.deployed.chain.later(2)
+    bench.hand_in(node, 0)
+    game.deployed.chain.later(2)
+    pause(game)
+    unknown = game.suite.client.head().number + 9, b"\7" * 32
+    monkeypatch.setattr(bench.relay._suite.pools, "anchor", lambda *_: unknown)
+    assert bench.turn() == []
+    monkeypatch.undo()
+    assert len(bench.turn()) == 1, "at once"
+
+
 def test_a_file_that_its_node_submitted_itself_is_not_relayed(bench: Bench) -> None:
     game = bench.game
     _, node = game.node()

@@ -1,5 +1,6 @@
-"""A fee is asked for once it can be collected, and not before."""
+"""A fee is asked for once it can be collected, and not before; a jury to which nobody comes is drawn."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from chain.indexer.records import Lane, Pool, Round, Seat, Submission, Trial
 from chain.indexer.state import State
 from protocol.verdict import Code
-from tests.chain.game import terms
-from validator.duties import FeeCollection
+from tests.chain.game import begin, terms, work
+from tests.conftest import Deployed
+from validator.duties import FeeCollection, Keeper
 from validator.voting import drawn_committee
 
 OWNER, VOTER, OTHER = ("0x" + digit * 40 for digit in "123")
@@ -90,3 +92,31 @@ def test_what_cannot_be_collected_is_asked_for_ever_more_rarely() -> None:
     fees.collect_trial(state, trial, drawn_committee(state, trial))
     assert asked.fees[1:] == ["trial-1 seat 4 collects", "trial-1 seat 6 collects"], "a juror's waits for nothing"
     assert asked.longest == {60.0}
+
+
+class Sent:
+    """A keeper's tasks, done at once."""
+
+    def run(self, key: Any, head: int, what: str, task: Any, **_: Any) -> None:
+        task()
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_a_jury_to_which_nobody_comes_is_drawn_while_it_can_be(
+    deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    """In the third epoch, too, where no keeper ran in the second."""
+    monkeypatch.setattr("validator.duties.random.uniform", lambda *_: 0.0)
+    game = begin(deployed, tmp_path)
+    _, node = game.node()
+    (file,) = game.submit_lane(game.publish(), (node, work("file")))
+    game.vote(0, {0: Code.ACCEPT})
+    trial = game.suite.appeals.dispute(game.again(file)).send()
+    tasks: Any = Sent()
+    keeper, epoch_blocks = Keeper(game.suite, game.pool, tasks), game.suite.seats.epoch_blocks()
+    seed_epoch = game.state.trials[trial].seed_block // epoch_blocks
+    for epoch in (1, epochs):
+        game.mine_to((seed_epoch + epoch) * epoch_blocks)
+        state = game.state
+        keeper.draw_or_dismiss(state, state.trials[trial], file, set())
+        assert game.state.trials[trial].drawn is (epoch == epochs)

@@ -68,6 +68,22 @@ contract RelayAttacksTest is Receipting {
         assertEq(pools.accountOf(pool, node).pending, 1_000);
     }
 
+    /// What a halted or censoring sequencer is forced to include, after as many blocks as it likes, comes in by its receipt.
+    function test_forcedInclusionNeedsNoRecentBlock() public {
+        FileData[] memory lane = _one(_next(node, 1_000, 0));
+        bytes[] memory signatures = _signatures(lane);
+        Receipt[] memory receipts = _only(_signed("service", pool, node, lane[0].fileHash, clock));
+        (uint256 anchor, bytes32 anchorHash) = (_anchor(), _anchorHash());
+        _blocks(400);
+        vm.expectRevert(IPools.OtherChain.selector);
+        pools.submitLane(pool, lane, signatures, receipts, anchor, anchorHash);
+        vm.expectRevert(IPools.OtherChain.selector);
+        vm.prank(account("service"));
+        pools.submitLane(pool, lane, signatures, new Receipt[](0), anchor, 0);
+        pools.submitLane(pool, lane, signatures, receipts, 0, 0);
+        assertEq(pools.accountOf(pool, node).pending, 1_000);
+    }
+
     function test_signatureOfAnythingElseIsRefused() public {
         FileData memory f = _next(node, 1_000, 0);
         bytes32 digest = _submissionDigest(pool, f);

@@ -197,6 +197,10 @@ contract CanaryBodiesTest is Losses {
         assertEq(canaries.canaryOf(pool, s).trial, 0);
         assertEq(token.balanceOf(stranger), 10_000e9);
         assertTrue(juries.caseOf(trial).concluded);
+        vm.roll(juries.caseOf(trial).seedBlock + EPOCH + 1);
+        vm.expectRevert(IJuries.AlreadyConcluded.selector); // whom it would freeze
+        juries.draw(trial);
+        vm.roll(height);
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.CANARY);
         assertEq(token.balanceOf(owner), before);

@@ -4,7 +4,6 @@ pragma solidity 0.8.37;
 import {Epochs} from "../../src/libraries/Epochs.sol";
 import {Lottery} from "../../src/libraries/Lottery.sol";
 import {Voting} from "../../src/libraries/Voting.sol";
-import {Voting} from "../../src/libraries/Voting.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice Draws, the blocks that seed them, and when a drawn body may vote.
