@@ -16,8 +16,8 @@ The problems of a file are independent, the samples of one problem are not. Cher
     P(ΣY ≥ A) ≤ E[exp(λY)]^problems · exp(−λA)   for every λ > 0.
 
 The expectation is that of the measured problems, each by the rollouts that an audit drew of it, with an upper limit,
-plus what a tail beyond the largest problem seen can add. A problem of which an audit draws none counts as Y = 0; where
-it draws none of the file, one rollout is judged.
+plus what a tail beyond the largest problem seen can add. An audit always draws one rollout, so one problem is seen for
+certain; of the others, one of which it draws none counts as Y = 0.
 """
 
 import math
@@ -291,7 +291,7 @@ class Design:
 
     @property
     def unseen(self) -> float:
-        """Probability that an audit draws no rollout of a problem, if it did not always draw one of the file."""
+        """Probability that an audit draws no rollout of a problem, unless it is that of the one it always draws."""
         return (1 - self.audited) ** self.samples
 
 
@@ -303,7 +303,7 @@ def mean_limit(
     `quantum` is 1 where S counts events, else 0."""
     half = probability / 2
     limits = [limit(ratios, probability / design.rows, 0.0).value] if ratios.top else [math.inf]
-    mean = math.fsum(sums.total for sums in strata) / sum(sums.count for sums in strata)
+    mean = math.fsum(sums.total for sums in strata) / max(1, sum(sums.count for sums in strata))
     if not mean:
         return 0.0
     for centre in (0.0,) if quantum else [mean * factor for factor in _CENTRES]:
@@ -331,16 +331,15 @@ def _least_mean(
     falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
     with np.errstate(over="ignore", invalid="ignore"):
         added = beyond * tilts * np.exp(tilts * cap) * -np.expm1(-falling * width) / falling
-    nobody, nats = design.unseen**design.problems, math.log(probability)
+    others, nats = design.problems - 1, math.log(probability)
 
     def holds(mean: float) -> bool:
         each = totals - mean * counts
         for tilt, more in zip(tilts, added, strict=True):
             expected = np.exp(np.minimum(np.minimum(tilt * each.sum(axis=1), tilt * cap), 700.0))
-            seen = expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more
-            alone = np.exp(np.minimum(tilt * each[counts > 0], 700.0)).mean() + more
-            file = design.problems * math.log(design.unseen + (1 - design.unseen) * seen)
-            if np.logaddexp(file, math.log(nobody * alone) if nobody else -math.inf) <= tilt * spared + nats:
+            seen = max(expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more, 1e-300)
+            file = math.log(seen) + others * math.log(design.unseen + (1 - design.unseen) * seen)
+            if file <= tilt * spared + nats:
                 return True
         return False
 

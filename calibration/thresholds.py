@@ -46,7 +46,7 @@ class PairMeasurements(Document):
     files: Count
     rollouts: Count
     tokens: Count
-    chunks: Count
+    chunks: int = Field(ge=0, lt=2**53)
     largest: dict[str, float]
     strata: Annotated[tuple[Stratum, ...], Field(min_length=1, max_length=64)]
     ratios: dict[str, Tail]
@@ -80,7 +80,7 @@ def summarise(
         chunks=sum(row.mantissas.count for row in rows),
         largest=_largest(files),
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
-        ratios={n: Tail.of([s.total / s.count for s in map(m.series, rows) if s.count]) for n, m in MEANS.items()},
+        ratios={n: Tail.of([s.total / max(1, s.count) for s in map(m.series, rows)]) for n, m in MEANS.items()},
         extremes={n: Tail.of([series.largest for series in map(m.series, rows)]) for n, m in EXTREMES.items()},
         heldout=Heldout(files=len(heldout), largest=_largest(heldout)),
     )
@@ -170,6 +170,6 @@ def blind(limits: Mapping[str, float]) -> list[str]:
 def _event_floor(strata: Sequence[Sums], quantum: float, spared: float, probability: float) -> float:
     """Return the least T at which events that come one by one, as often as the sample bears out, exceed T·N by what is
     `spared` with at most `probability` however many rows an audit draws (Lundberg's inequality)."""
-    counted, events = sum(sums.count for sums in strata), math.fsum(sums.total for sums in strata) / quantum
+    counted, events = max(1, sum(sums.count for sums in strata)), math.fsum(sums.total for sums in strata) / quantum
     tilt = -math.log(probability) * quantum / spared
     return quantum * (events + 1.645 * math.sqrt(events) + 3.0) / counted * math.expm1(tilt) / tilt

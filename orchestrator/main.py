@@ -32,14 +32,14 @@ from protocol.api.work import ReceiptSigner
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
-from protocol.files import die_with_parent, explained, is_locked
+from protocol.files import allow_files, die_with_parent, explained, is_locked
 from protocol.http.signing import AuthScope
 from protocol.identity import PoolId
 from protocol.rollout_file.rows import Limits
 from runtime.entry import end_with_threads, run_role, start_logging
 from runtime.environment_files import publish_files
 from runtime.process import Daemon, make_home, start
-from runtime.server import SPARE_FILES, HttpDaemon, address_of, allow_files, bound, server_options
+from runtime.server import SPARE_FILES, HttpDaemon, address_of, bound, server_options
 from storage.keys import object_key
 from storage.s3 import Bucket
 

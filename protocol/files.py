@@ -3,7 +3,9 @@
 import ctypes
 import fcntl
 import hashlib
+import logging
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -19,8 +21,19 @@ from filelock import FileLock, Timeout
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 
+log = logging.getLogger("muster.files")
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
+
+
+def allow_files(count: int) -> None:
+    """Raise this process's limit of open files to `count`, or to the system's maximum with a warning."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < count:
+        log.warning("the system allows only %d open files, %d are needed", most, count)
 
 
 @contextmanager

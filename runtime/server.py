@@ -5,7 +5,6 @@ it takes almost nothing of an answer for STUCK_SECONDS. Applications bound bodie
 import asyncio
 import contextlib
 import logging
-import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from protocol.errors import ConfigError
+from protocol.files import allow_files
 from protocol.http.limits import rate_limit_key
 
 log = logging.getLogger("muster.http")
@@ -102,16 +102,6 @@ def address_of(listener: socket.socket) -> str:
     """Return the `host:port` that a socket listens on."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def allow_files(count: int) -> None:
-    """Raise this process's limit of open files to `count`, or to the system's maximum with a warning."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < count:
-        log.warning("the system allows only %d open files, %d are needed for all connections", most, count)
 
 
 class HttpServer(uvicorn.Server):

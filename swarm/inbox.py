@@ -58,7 +58,11 @@ class Inspector:
     def __init__(
         self, swarm: SwarmDocument, environments: TextEnvironments, members: Collection[str] = frozenset()
     ) -> None:
-        self.swarm, self._environments, self.members = swarm, environments, frozenset(members)
+        self.swarm, self._environments, self._members = swarm, environments, frozenset(members)
+
+    def reads(self, member: str) -> bool:
+        """Return whether envelopes of this address count."""
+        return not self._members or member in self._members
 
     def inspect(self, envelope: Envelope, seconds: float = math.inf) -> Inspected:
         """Recompute the problems and rewards of an opened envelope. Raise ScoringUnavailable if this machine cannot
@@ -162,6 +166,8 @@ class EnvelopeInbox:
                 return
             try:
                 envelope = open_envelope((self._folder / key).read_bytes(), self._inspector.swarm)
+                if not self._inspector.reads(envelope.member):  # any more
+                    raise MalformedEnvelope(f"{envelope.member} is no member of this swarm")
                 self._hold(key, self._inspector.inspect(envelope, deadline - time.monotonic()))
             except (OSError, MalformedEnvelope) as error:
                 log.warning("envelope %s is lost: %s", key, error)
@@ -286,11 +292,11 @@ class EnvelopeInbox:
     def _is_fresh(self, envelope: Envelope, key: str) -> bool:
         """Whether the envelope is of a peer that is read, the first of its round, and not too old. Blames a peer for a
         second one, whatever it contains."""
-        peer, members = envelope.member, self._inspector.members
+        peer = envelope.member
         if peer == self._own:
             self.own_found.append((envelope.round, key))
             return False
-        if members and peer not in members:
+        if not self._inspector.reads(peer):
             log.info("envelope %s is not read: %s is no member of this swarm", key, peer)
             return False
         rounds = self.state.seen.get(peer, {})

@@ -20,11 +20,12 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from protocol.files import explained, locked, put_folder, write_atomic, write_folder
+from protocol.files import allow_files, explained, locked, put_folder, write_atomic, write_folder
 from storage.partial import PartFile, PartialDownload, write
 from storage.weights.manifest import Manifest, Shard, WeightFile
 
 _READ = 256 << 10
+_SPARE_FILES = 1024  # of the rest of the process: a long way of deltas has thousands of files
 # SHA-256 of a shard → a file that holds it, and its offset there.
 Locations = Mapping[str, tuple[Path, int]]
 
@@ -68,6 +69,7 @@ class Assembly(ExitStack):
             if not stat.S_ISREG(path.lstat().st_mode):
                 _remove(path)
         os.utime(folder)
+        allow_files(len(files) + _SPARE_FILES)
         with ExitStack() as opened:
             self._files = {name: opened.enter_context(self._file(name, shards)) for name, shards in files.items()}
             self.enter_context(opened.pop_all())

@@ -9,7 +9,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Sums, Tail, limit
+from calibration.bounds import (
+    EXTREMES,
+    MEANS,
+    MEASUREMENTS,
+    Design,
+    FileSample,
+    RowSample,
+    Sums,
+    Tail,
+    limit,
+    mean_limit,
+)
 from calibration.document import Calibration, subject
 from calibration.thresholds import (
     PairMeasurements,
@@ -79,8 +90,9 @@ def test_fresh_files_are_rejected_as_seldom_as_stated() -> None:
 
 
 def drawn(file: FileSample, audited: float, source: random.Random) -> FileSample:
-    """What an audit draws of a file: at least one row."""
-    rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
+    """What an audit draws of a file: one row always, each other by chance (protocol.seeds.audit_sample)."""
+    always = source.randrange(len(file.rows))
+    rows = [row for number, row in enumerate(file.rows) if number == always or source.random() < audited]
     return replace(file, rows=tuple(rows))
 
 
@@ -160,12 +172,26 @@ def test_sums_without_any_spread_have_a_bound_and_zeros_have_floors() -> None:
     assert found["logprob_mean_reject"] == 2e-6
 
 
+def test_answers_of_one_token_have_thresholds_though_no_chunk_is_judged() -> None:
+    found = same(RowSample.of(0, [], [], [0.0], [-1.5], [-1.5 + 1e-6]))
+    assert all(0 < value < math.inf for value in found.values())
+
+
+def test_a_mean_of_which_nothing_is_spared_has_a_bound_where_an_audit_draws_hardly_more_than_one_row() -> None:
+    source = random.Random(4)
+    rows = [(source.expovariate(1.0), 1) for _ in range(8000)]
+    sums, ratios = Sums(problems=tuple((row,) for row in rows)), Tail.of([total for total, _ in rows])
+    assert 1 < mean_limit([sums], ratios, Design(16, 1, 1 / 16), 0.02, 0.0, 0.0) < 20
+
+
 @pytest.mark.parametrize("value", [0.0, 5e-324, 1e12])
-def test_hostile_sums_end_in_an_answer(value: float) -> None:
+@pytest.mark.parametrize("counts", [(1, 2**53 - 1), (0, 0)])
+def test_hostile_sums_end_in_an_answer(value: float, counts: tuple[int, int]) -> None:
     whole = json.loads(document().canonical())
     for stratum in whole["pairs"][0]["strata"]:
         for sums in stratum["sums"].values():
-            sums["problems"] = [[[value, 1]], *sums["problems"][:2], [[value, 2**53 - 1]]]
+            others = sums["problems"][:2] if any(counts) else []
+            sums["problems"] = [[[value, counts[0]]], *others, [[value, counts[1]]]]
     with pytest.raises(IntegrityError):
         Calibration.parse(json.dumps(whole).encode(), "x").signed(ACCOUNT).check()
 

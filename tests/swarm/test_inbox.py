@@ -224,6 +224,12 @@ def test_what_cannot_be_judged_at_the_start_is_judged_later_and_not_drawn_twice(
     assert {one.name for one in again.unused()} == set(inbox.groups) - {used}
 
 
+def test_who_is_no_member_any_more_leaves_nothing_to_draw(inbox: EnvelopeInbox, tmp_path: Path) -> None:
+    inspector = Inspector(DOCUMENT, ENVIRONMENTS, [KEYS[0].address])
+    assert {one.peer for one in inbox.unused()} == {KEYS[0].address, KEYS[1].address}
+    assert {one.peer for one in restarted(inbox, tmp_path, inspector).unused()} == {KEYS[0].address}
+
+
 def test_nothing_is_remembered_as_used_of_what_is_gone(inbox: EnvelopeInbox, tmp_path: Path) -> None:
     """Or the list grows with each file that a disk loses."""
     inbox.use(sorted(inbox.groups), [], [])

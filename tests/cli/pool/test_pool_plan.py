@@ -56,7 +56,13 @@ def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], bu
 def test_a_bfloat16_pool_is_not_made_with_the_thresholds_of_another_model() -> None:
     """Rounding differs from model to model, and a refused file is slashed."""
     model = CONFIG.model.model_copy(update={"dtype": "bfloat16"})
-    for checks, refused in ((BF16_CHECKS, True), (ChecksConfig(), True), (ChecksConfig(sampling_gap_reject=2), False)):
+    banded = BF16_CHECKS.model_copy(update={"unsure_band": 0.4, "eos_probability_min": 1e-3})
+    for checks, refused in (
+        (BF16_CHECKS, True),
+        (ChecksConfig(), True),
+        (banded, True),
+        (ChecksConfig(sampling_gap_reject=2), False),
+    ):
         config = CONFIG.model_copy(update={"model": model, "checks": checks})
         found = [str(one) for one in contradictions(config, replace(TERMS, maxUnits=1), 10**12 * BUDGET)]
         assert any("muster pool calibrate" in one for one in found) == refused

@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from storage.partial import PartFile, PartialDownload
 from storage.weights import cache
 from storage.weights.cache import Assembly, Spot, WeightCache, shards_of, spots
 from storage.weights.fetch import fetch
-from storage.weights.manifest import Manifest, seal
+from storage.weights.manifest import Manifest, Shard, seal
 from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder, publish, source_of
 from tests.storage.weights.test_fetch import Store
 
@@ -49,6 +50,16 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Bringing:
 @pytest.fixture
 def manifest(store: Bringing, tmp_path: Path) -> Manifest:
     return publish(model_folder(tmp_path / "v0"), store, PUBLISHER, 0, None, OWNER, shard_size=SHARD)
+
+
+def test_a_way_of_many_deltas_opens_more_files_than_a_process_usually_may(tmp_path: Path) -> None:
+    limits, shard = resource.getrlimit(resource.RLIMIT_NOFILE), Shard(sha256="aa" * 32, size=1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        with Assembly(tmp_path / "parts", {f".delta-{number}": [shard] for number in range(300)}) as assembly:
+            assert len(list(assembly.folder.iterdir())) == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def one_spot(manifest: Manifest) -> Spot:
