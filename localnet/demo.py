@@ -63,6 +63,11 @@ class RunMonitor:
         if time.monotonic() - self.last > SILENCE_SECONDS:
             self._line(self.problem or self.standing())
 
+    def refreshed(self) -> State:
+        """Look, and return what the chain says now."""
+        self.look()
+        return self.state
+
     def metrics(self) -> list[dict[str, Any]]:
         """The trainer's records, one per step (the last one written counts), in its home folder."""
         records = [record for path in self.home.glob("*/metrics.jsonl") for record in read_records(path)]
@@ -246,9 +251,8 @@ class Demo:
             self.bring_up()
             monitor = self.follow()
             self.settle(monitor)
-            state = monitor.state
             client = self.onboarding.client("deployer")
-            good = write_results(self.plan, self.ring, self.progress, client, state, self._diloco_summary(state))
+            good = write_results(self.plan, self.ring, self.progress, client, monitor.refreshed, self._diloco_summary)
             if self.keep:
                 self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
                 while not self.stop():

@@ -1,7 +1,6 @@
 """What a run shows: safeguards that acted, whether honest validators agree, and whether the run was good."""
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from chain.abi import checksum
@@ -24,14 +23,18 @@ from orchestrator.dashboard.results import (
     build_summary,
     save_results,
 )
+from protocol.api.run import RunRecord
 from protocol.encoding import show_tokens
 from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
 
 
-def safeguards(plan: DemoPlan, ring: KeyRing, client: ChainClient, state: State, pool: int) -> Safeguards:
-    """Read from the chain alone."""
-    lanes, files = state.lanes_of(pool), state.submissions_of(pool)
+def safeguards(
+    plan: DemoPlan, ring: KeyRing, client: ChainClient, state: State, pool: int, recorded: Collection[int]
+) -> Safeguards:
+    """Read from the chain alone, of the files in the service's record: a node that was frozen hands in later ones."""
+    lanes = state.lanes_of(pool)
+    files = [file for file in state.submissions_of(pool) if file.sequence in recorded]
     transactions = dict.fromkeys(file.tx for file in files)
     sent = client.batch([("eth_getTransactionByHash", [tx]) for tx in transactions])
     sender = {tx: checksum(document["from"]) for tx, document in zip(transactions, sent, strict=True)}
@@ -171,22 +174,26 @@ def write_results(
     ring: KeyRing,
     progress: ProgressPrinter,
     client: ChainClient,
-    state: State,
-    diloco: DilocoSummary | None = None,
+    newest: Callable[[], State],
+    diloco: Callable[[State], DilocoSummary | None] = lambda _: None,
 ) -> bool:
     """Everything from the orchestrator's record, which it has compared with the chain. Returns whether the run was
     good: the ledger equals the chain, cheaters were slashed, ejected and untrained, nobody honest was finally rejected,
     honest validators agree, and the chain shows what every safeguard did."""
-    summarise = partial(
-        build_summary,
-        seed=plan.seed,
-        seconds=progress.seconds,
-        cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
-        decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
-        agreement=agreement(plan),
-        safeguards=safeguards(plan, ring, client, state, POOL),
-        diloco=diloco,
-    )
+
+    def summarise(record: RunRecord) -> RunSummary:
+        state, recorded = newest(), {file.sequence for file in record.submissions}
+        return build_summary(
+            record,
+            seed=plan.seed,
+            seconds=progress.seconds,
+            cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
+            decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
+            agreement=agreement(plan),
+            safeguards=safeguards(plan, ring, client, state, POOL, recorded),
+            diloco=diloco(state),
+        )
+
     summary = save_results(plan.http_url, plan.root, summarise)
     wrong = [*problems(summary), *tracebacks(plan.root / "logs")]
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:

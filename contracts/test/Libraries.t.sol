@@ -10,14 +10,8 @@ import {Lottery} from "../src/libraries/Lottery.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
 import {SplitLib} from "../src/libraries/SplitLib.sol";
 import {Tally} from "../src/libraries/Tally.sol";
+import {History} from "./helpers/History.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
-
-/// @notice EIP-2935's contract, as a stand-in that answers every number with its hash.
-contract History {
-    fallback(bytes calldata data) external returns (bytes memory) {
-        return abi.encode(keccak256(data));
-    }
-}
 
 contract LibrariesTest is PRBTest {
     using Lottery for Lottery.Urn;

@@ -1,5 +1,6 @@
 """What a run reports: safeguards read from real contracts, agreement of honest validators, and whether it was good."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,8 +179,8 @@ def test_who_relayed_who_held_ether_and_who_kept_silent_are_told_by_the_chain(
     keys = {"node-a": honest, "node-b": censored, "operator-a": honest, "operator-b": honest}
     ring: Any = {name: SimpleNamespace(address=key.address) for name, key in keys.items()}
 
-    def found() -> Safeguards:
-        return safeguards(plan, ring, game.suite.client, game.state, game.pool)
+    def found(recorded: Collection[int] = range(1000)) -> Safeguards:
+        return safeguards(plan, ring, game.suite.client, game.state, game.pool, recorded)
 
     assert found().silent == [], "no other committee has decided yet"
     game.vote(0, {0: Code.ACCEPT}, round=1)
@@ -188,6 +189,7 @@ def test_who_relayed_who_held_ether_and_who_kept_silent_are_told_by_the_chain(
     mine = game.submit(censored, 0, item, game.receipt(censored.address, item.sha256, now))
     after, values = found(), game.suite.params.values()
     assert (after.relayed, after.by_receipt, after.without_ether, after.members) == (1, [mine.sequence], 3, 3)
+    assert (found({mine.sequence}).relayed, found({0}).by_receipt) == (0, []), "of files in the service's record"
     assert (after.opted_in, after.needed) == (SEATS, SEATS)
     (one,) = after.silent
     assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), 2 * values["withheldPenalty"])
