@@ -122,13 +122,9 @@ def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInf
 def measure_file(context: CheckContext, engine: Engine, batch: int, draws: int = 1) -> FileSample:
     """Return what a validator with this engine measures of a file, and its figures in so many independent draws."""
     passes, rows = list(audits(context, engine, draws)), []
-    for measured in passes[0].measured:
-        row = context.rollouts[measured.row]
-        rows.append(
-            RowSample.of(
-                row.slot, measured.mismatches, measured.mantissas, measured.gaps, row.logprobs, measured.logprobs
-            )
-        )
+    for own in passes[0].measured:
+        row = context.rollouts[own.row]
+        rows.append(RowSample.of(row.slot, own.mismatches, own.mantissas, own.gaps, row.logprobs, own.logprobs))
     return FileSample(batch, tuple(rows), tuple(map(file_figures, passes)))
 
 

@@ -25,9 +25,7 @@ def learned(plan: Plan, step: int) -> StepNullModels:
     pairs = measure_all(plan)
     models = []
     for pair in pairs:
-        worker, verifier = (
-            arithmetic_label(engine.name, engine.dtype, engine.device) for engine in (pair.worker, pair.verifier)
-        )
+        worker, verifier = (arithmetic_label(e.name, e.dtype, e.device) for e in (pair.worker, pair.verifier))
         strata = [[file.draws for file in pair.files if file.batch == batch] for batch in plan.batches]
         pilot = [file.draws for file in pair.held]
         model = pair_null_model(worker, verifier, strata, pilot, step, len(pairs))

@@ -25,7 +25,7 @@ from storage.weights.fetch import OpenObject
 
 log = logging.getLogger("muster.trainer")
 LEAVES = 1024  # 2 ** Canaries.DEPTH
-_TRIES = 64  # beginnings that a tree is compared with: of the steps' trees, the state lagged a few files behind
+_TRIES = 64  # first counters that are tried: the state by which a tree was made may lack the newest files
 _POLL_SECONDS = 1.0
 _AT_ONCE = 4
 _MARGIN = 2  # seconds of the chain in which an opening would come too late
