@@ -65,6 +65,7 @@ lint: setup
 	$(BIN)/deptry .
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(FORGE) fmt --check contracts
+	node contracts/tools/abi.mjs --check
 	node contracts/tools/figures.mjs --check
 
 format: setup
