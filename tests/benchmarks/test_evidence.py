@@ -1,17 +1,22 @@
 """A zoo of honest engines, of which none is ever slashed; and that histories drawn side by side add up as a node's."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 
 from benchmarks.verification.evidence import RATES, VARY, SecondPass, draws_of, histories, measured, paid, verifier_of
 from calibration.measuring import audits, context_of
 from calibration.null_model import pair_null_model
 from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
 from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
 from protocol.evidence.figures import BETS, FIGURES
 from protocol.evidence.null_model import NodeEvidence
@@ -93,6 +98,32 @@ def test_no_file_of_an_honest_engine_is_refused_whatever_its_label_says(name: st
         assert refused(context) == set()
         differing += sum(one.total for one in file_figures(context)["mantissas"])
     assert differing > 0 or name not in OTHERS or dtype == "float32", "it computes as the verifier does"
+
+
+def tensor_parallel(rank: int, home: Path, weights: Path, dtype: str) -> None:
+    """One of two processes that compute every layer together, and make the same file."""
+    dist.init_process_group("gloo", init_method=f"file://{home}/meeting", rank=rank, world_size=2)
+    producer = Producer(config(dtype), engine := TransformersEngine(dtype))
+    producer.load(weights)
+    columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
+    plan = {**dict.fromkeys(columns, ColwiseParallel()), "self_attn.o_proj": RowwiseParallel()}
+    for layer in engine.model.model.layers:
+        parallelize_module(layer, init_device_mesh("cpu", (2,)), plan | {"mlp.down_proj": RowwiseParallel()})
+    (home / f"{rank}.parquet").write_bytes(producer.make(tiny.work_of()).data)
+    dist.destroy_process_group()
+
+
+@SLOW
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("dtype", CHECKS)
+def test_no_file_of_two_processes_that_share_every_layer_is_refused(dtype: str, tmp_path: Path) -> None:
+    weights = tiny.model_folder()
+    torch.multiprocessing.spawn(tensor_parallel, (tmp_path, weights, dtype), nprocs=2)
+    data, same = ((tmp_path / f"{rank}.parquet").read_bytes() for rank in range(2))
+    assert data == same
+    environment = PoolEnvironments.of(config(dtype), weights)
+    context = context_of(tiny.work_of(), data, config(dtype), environment)
+    assert refused(next(audits(context, verifier_of(dtype, weights), 1))) == set()
 
 
 @SLOW
