@@ -109,6 +109,8 @@ def tensor_parallel(rank: int, home: Path, weights: Path, dtype: str) -> None:
     plan = {**dict.fromkeys(columns, ColwiseParallel()), "self_attn.o_proj": RowwiseParallel()}
     for layer in engine.model.model.layers:
         parallelize_module(layer, init_device_mesh("cpu", (2,)), plan | {"mlp.down_proj": RowwiseParallel()})
+        whole = layer.mlp.down_proj.weight
+        assert 2 * whole.to_local().shape[1] == whole.shape[1], "each process holds a half"
     (home / f"{rank}.parquet").write_bytes(producer.make(tiny.work_of()).data)
     dist.destroy_process_group()
 
