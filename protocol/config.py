@@ -447,11 +447,14 @@ class EvaluationConfig(Document):
     sets: Annotated[tuple[EvaluationSet, ...], Field(min_length=1, max_length=16)] = Field(
         (EvaluationSet(name="held-out"),), description="Held-out sets; the first is the run's reward."
     )
+    stop_at: float | None = Field(None, description="End the run once a measured step has this reward.")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         if len({evaluation_set.name for evaluation_set in self.sets}) < len(self.sets):
             raise ValueError("two evaluation sets have one name")
+        if self.stop_at is not None and not self.every:
+            raise ValueError("`stop_at` needs `every`: without it no step but the last is measured")
         return self
 
     def due(self, step: int, last: int) -> bool:
