@@ -82,14 +82,16 @@ class DppoConfig(Document):
 
 
 LossConfig = Annotated[GrpoConfig | GspoConfig | CispoConfig | DppoConfig, Field(discriminator="name")]
-AdvantageName = Literal["mean", "normalised", "leave_one_out", "maxrl"]
+AdvantageName = Literal["mean", "normalised", "leave_one_out", "maxrl", "none"]
 
 
 class KlConfig(Document):
-    """A penalty on leaving the base model. `unbiased`: k3 weighted by the ratio, whose expected gradient is that of
-    KL(policy ‖ base); `k3`: as GRPO's paper has it, whose gradient is that of KL(base ‖ policy)."""
+    """A penalty on leaving a reference: the base model, or a `teacher` to distil (on-policy, `unbiased`). `unbiased`:
+    k3 weighted by the ratio, whose expected gradient is that of KL(policy ‖ reference); `k3`: as GRPO's paper has it,
+    whose gradient is that of KL(reference ‖ policy)."""
 
     coefficient: float = Field(0.0, ge=0, description="Weight of the penalty.")
+    teacher: str = Field("", description="A model with the same tokenizer, a folder or Hugging Face id, to learn from.")
     estimator: Literal["unbiased", "k3"] = Field("unbiased", description="How the divergence is estimated.")
 
 
@@ -128,7 +130,7 @@ class AlgorithmConfig(Document):
         (), description="Leave out what the files' log-probabilities disagree on; repeat the table for several."
     )
     entropy_coefficient: float = Field(0.0, ge=0, description="Weight of the entropy bonus.")
-    kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model.")
+    kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model, or a teacher.")
 
     @model_validator(mode="after")
     def _sensible(self) -> "AlgorithmConfig":
@@ -140,6 +142,8 @@ class AlgorithmConfig(Document):
             raise ValueError("loss dppo compares with the sampling policy; it needs an importance_cap of at least 1")
         if (self.normaliser == "constant") != (self.constant_length is not None):
             raise ValueError('normaliser "constant" and constant_length (tokens) go together')
+        if self.kl.teacher and not self.kl.coefficient:
+            raise ValueError("kl.teacher teaches nothing without a kl.coefficient")
         return self
 
 
@@ -587,7 +591,7 @@ class PoolConfig(Document):
     def _trainable(self) -> Self:
         if self.data is not None:
             return self
-        if self.work.samples_per_problem < 2:
+        if self.work.samples_per_problem < 2 and not self.train.algorithm.kl.teacher:
             raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
         if self.train.overlong and self.train.overlong.buffer > self.work.max_new_tokens:
             raise ValueError("train.overlong.buffer exceeds work.max_new_tokens")
@@ -618,6 +622,8 @@ class PoolConfig(Document):
                 raise ValueError(
                     f"environment {environment.called}: advantage maxrl, but {penalty} makes rewards negative"
                 )
+            if self.advantage_of(environment) == "none" and not self.train.algorithm.kl.teacher:
+                raise ValueError(f"environment {environment.called}: advantage none, and no kl.teacher to learn from")
         return self
 
     @model_validator(mode="after")

@@ -486,7 +486,7 @@ class Trainer:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
         what = f"waiting for {wanted} accepted files for step {self.step + 1}"
         self.idle.begin()
-        batch = self.wait_until(what, self._next_batch, why=self.files.blocked_by)
+        batch: StepFiles | Literal[True] | None = self.wait_until(what, self._next_batch, why=self.files.blocked_by)
         if batch is None or batch is True:
             return
         self.idle.tick()
