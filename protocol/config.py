@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
 from protocol.encoding import Document, canonical_json, load_document, parse_document, tagged_hash, words
+from protocol.errors import ConfigError
 from protocol.evidence.null_model import EvidenceConfig
 
 MAX_CANDIDATES = 1 << 22
@@ -532,6 +533,17 @@ class ChecksConfig(Document):
     logprob_mean_reject: float = Field(2e-5, gt=0, description="Error of claimed log-probabilities, mean over tokens.")
     distribution_nats_reject: float = Field(25.0, gt=0, description="Improbability of the text in nats.")
     unsure_band: float = Field(0.5, gt=0, lt=1, description="Share of a threshold from which a vote is `unsure`.")
+    audit_rate: int | None = Field(
+        None, ge=1, le=65536, description="Audit rate of 65536 at which thresholds were measured, the terms' own."
+    )
+
+    def misfit(self, audit_rate: int) -> ConfigError | None:
+        """Return why honest files of a pool with this audit rate (of 65536) might be refused: means of other rows, in
+        passes of another shape, stray otherwise."""
+        if self.audit_rate in (None, audit_rate):
+            return None
+        what = f"its thresholds were measured at an audit rate of {self.audit_rate}, its terms have {audit_rate}"
+        return ConfigError(what, f"measure them with `muster pool calibrate --audit-rate {audit_rate} --apply`")
 
 
 SPARED_MISSES = 8
