@@ -349,6 +349,8 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
     seats, epoch, lines, leaving = chain["seats"], chain["epoch"], [], []
     if not seats:
         return ["bond a seat: muster validator up"]
+    if all(seat["standing"] == "closed" for seat in seats):
+        return ["nothing: every bond is withdrawn; to judge again: muster validator up"]
     for seat in seats:
         number, standing, until = seat["seat"], seat["standing"], seat["drawable_until"]
         if standing == "active" and not seat["groups"]:
@@ -367,8 +369,10 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
                 if epoch <= until
                 else f"start unbonding seat {number}: muster validator leave --seat {number}"
             )
-        if standing == "unbonding" and chain["now"] >= seat["release_at"]:
-            lines.append(f"take the bond of seat {number}: muster validator leave --seat {number}")
+        if standing == "unbonding":
+            step = f"take the bond of seat {number}: muster validator leave --seat {number}"
+            unlocks = at(seat["release_at"], chain["now"])
+            lines.append(step if unlocks == "now" else f"once it unlocks, {unlocks}, {step}")
     needs = _FEW_LANES * _LANE_GAS * chain["gas_price"]
     lines += [
         f"gas for fewer than {_FEW_LANES} lanes is left: send {needs / _ETHER:.6f} ETH to {voter}"
