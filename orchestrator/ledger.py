@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from chain.client import ChainClient, View
+from chain.contracts import account_fields, pool_fields
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from chain.suite import Suite
@@ -233,6 +234,7 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     parts |= {"free": view.free}
     wrong_escrow = [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
     held = sum(other.escrow for other in state.pools.values()) + gifts
+    held += sum(seat.fees for seat in state.seats.values())
     expected: list[Expected] = [
         ("tokens held by Pools", suite.token.view("balanceOf", pools.address), held),
         (f"pool {pool}", pools.view("poolOf", pool), {"free": view.free}),
@@ -262,6 +264,8 @@ def _unmatched_payments(state: State, pools: str) -> list[str]:
     """Return where payments by the events of Pools, at that address, differ from the token's transfers."""
     transferred = Counter({to: amount for (sender, to), amount in state.transfers.items() if sender == pools})
     paid = paid_out(state, "claim", "fee", "juries", "leftover")
+    for seat in state.seats.values():
+        paid[seat.owner] -= seat.fees
     if burnt := sum(pool.fees_burnt + pool.forfeited for pool in state.pools.values()):
         paid[SINK] += burnt
     return [
@@ -279,7 +283,8 @@ def _differences(client: ChainClient, expectations: list[Expected], block: int) 
             if answer != expected:
                 wrong.append(f"{what}: {answer} on chain, {expected} by the ledger")
             continue
+        fields = account_fields(answer) if isinstance(answer, int) else pool_fields(answer)
         for field, value in expected.items():
-            if answer[field] != value:
-                wrong.append(f"{what}: {field} is {answer[field]} on chain, {value} by the ledger")
+            if fields[field] != value:
+                wrong.append(f"{what}: {field} is {fields[field]} on chain, {value} by the ledger")
     return wrong

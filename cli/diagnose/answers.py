@@ -284,9 +284,11 @@ def seats_answers(look: StatusLook) -> Facts:
     def earned(chain: Facts) -> list[str]:
         if not seats:
             return []
-        fees, lost = (show_tokens(sum(seat[name] for seat in seats)) for name in ("earned", "penalised"))
+        names = "earned", "fees", "penalised"
+        fees, left, lost = (show_tokens(sum(seat[name] for seat in seats)) for name in names)
         due = counted(sum(seat["due"] for seat in seats), "vote")
-        lines = [f"fees {fees} tokens, penalties {lost}; {due} can be settled now (muster validator claim)"]
+        more = f"{left} tokens withdrawn and {due} settled by: muster validator claim"
+        lines = [f"fees {fees} tokens, penalties {lost}; {more}"]
         return lines + [
             f"the bond of seat {seat['seat']}, {show_tokens(seat['bond'])} tokens, unlocks "
             + at(seat["release_at"], chain["now"])
