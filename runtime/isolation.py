@@ -34,7 +34,11 @@ _CACHE = ".cache"
 _PROCESSES, _OPEN_FILES = 4096, 65536
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 # Which GPUs it may use, how they talk to one another, whom it trusts, what it may pay, where it reports.
-_GIVEN = ("CUDA_VISIBLE_DEVICES", "NCCL_", *_CERTIFICATES, "MUSTER_LOG", "MUSTER_MAX_GAS_PRICE", "WANDB_")
+_PROXIES = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "ALL", "NO")]
+_GIVEN = (
+    *("CUDA_VISIBLE_DEVICES", "NCCL_", *_CERTIFICATES, *_PROXIES, *map(str.lower, _PROXIES)),
+    *("MUSTER_LOG", "MUSTER_MAX_GAS_PRICE", "WANDB_"),
+)
 
 
 def enter(

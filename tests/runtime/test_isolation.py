@@ -91,13 +91,19 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of somebody else" not in made.values()
 
 
-def test_it_keeps_the_gpus_that_its_user_chose_and_how_they_talk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "CUDA_INJECTION64_PATH"):
+def test_it_keeps_what_its_user_chose_of_gpus_network_and_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = ("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "HTTPS_PROXY", "no_proxy", "MUSTER_MAX_GAS_PRICE")
+    authority = tmp_path / "authority.pem"
+    authority.write_text("")
+    for name in (*kept, "CUDA_INJECTION64_PATH"):
         monkeypatch.setenv(name, f"{name}'s")
-    made = isolation_policy(config(engine={"device": "cuda"}), Mode.BUBBLEWRAP).environment
-    assert made["CUDA_VISIBLE_DEVICES"] == "CUDA_VISIBLE_DEVICES's"
-    assert made["NCCL_SOCKET_IFNAME"] == "NCCL_SOCKET_IFNAME's"
-    assert "CUDA_INJECTION64_PATH" not in made
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    policy = isolation_policy(config(engine={"device": "cuda"}), Mode.BUBBLEWRAP)
+    assert {name: policy.environment[name] for name in kept} == {name: f"{name}'s" for name in kept}
+    assert Mount.same(authority) in policy.mounts
+    assert "CUDA_INJECTION64_PATH" not in policy.environment
 
 
 def test_limits_and_gpu_follow_the_configuration() -> None:
