@@ -100,6 +100,7 @@ class TrainerConfig(IsolatedConfig):
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
+    models: tuple[Path, ...] = Field((), description="Further folders that an isolated trainer reads: a teacher's.")
 
     @property
     def keys(self) -> tuple[KeyConfig, ...]:
@@ -111,7 +112,7 @@ class TrainerConfig(IsolatedConfig):
 
     @property
     def reads(self) -> tuple[Path, ...]:
-        return (self.s3.credentials, *([self.base] if self.base else []))
+        return (self.s3.credentials, *self.models, *([self.base] if self.base else []))
 
     @property
     def urls(self) -> tuple[str, ...]:
