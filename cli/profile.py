@@ -215,8 +215,12 @@ def profile_defaults(app: typer.Typer) -> dict[str, Any]:
     if not words or _WITHOUT & set(words[:2]) or {"-h", "--help", "--version"} & set(sys.argv):
         return {}
     profile = find_profile(_ROLE_OF.get(words[0]))
-    if profile is None:
+    known = profile or find_profile(None)
+    if known is None:
         return {}
+    values = option_values(known)
+    if profile is None:  # an operator who looks at a pool: chain and contracts are everybody's, keys are not
+        values = {name: values[name] for name in ("deployment", "rpc") if name in values}
     command: Any = get_command(app)
     path = []
     for word in words:
@@ -224,7 +228,7 @@ def profile_defaults(app: typer.Typer) -> dict[str, Any]:
             break
         command = command.commands[word]
         path.append(word)
-    defaults = command_defaults(command, option_values(profile))
+    defaults = command_defaults(command, values)
     for word in reversed(path):
         defaults = {word: defaults}
     return defaults

@@ -237,7 +237,7 @@ class Account:
 
 def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
     """Pack what a file's hashes do not say into one word, without its sequence."""
-    return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
+    return pool << 136 | step << 72 | counter << 48 | units << 16 | rows
 
 
 @dataclass
@@ -302,7 +302,7 @@ class Submission:
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
         packed = pack_work(self.pool, self.step, self.counter, self.units, self.rows)
-        return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 96))
+        return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 104))
 
     @property
     def file_ref(self) -> tuple[bytes, str, int]:
@@ -335,7 +335,8 @@ class Node:
 @dataclass
 class Seat:
     """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
-    the validator `groups` it opted into, and of those in `left_groups` up to the epoch there."""
+    the validator `groups` it opted into, and of those in `left_groups` up to the epoch there. `fees`: base units of
+    committees' fees that its owner can withdraw."""
 
     seat: int
     owner: str
@@ -349,6 +350,7 @@ class Seat:
     closed: bool = False
     penalised: int = 0
     earned: int = 0
+    fees: int = 0
     groups: tuple[int, ...] = ()
     left_groups: dict[int, int] = field(default_factory=dict)
 
@@ -375,7 +377,8 @@ class Slash:
 
 @dataclass(frozen=True)
 class Payment:
-    """Base units paid out: `kind` claim (to the operator of `node`), fee or jury (to a seat's owner) or leftover."""
+    """Base units paid out: `kind` claim (to the operator of `node`), fee (which a seat's owner withdraws), jury (to
+    such an owner) or leftover."""
 
     kind: str
     to: str

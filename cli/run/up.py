@@ -346,7 +346,8 @@ class NodeUp(Up[NodeFacts]):
         elif step.do is UpDo.DEPOSIT:
             call = suite.stakes.deposit(facts.node, step.amount)
         elif self.invite is not None and facts.invite_only:
-            call = suite.pools.join_with_invite(self.pool, facts.node, self.invite.expiry, self.invite.signature)
+            invite = self.invite
+            call = suite.pools.join(self.pool, facts.node, invite.expiry, invite=invite.signature)
         else:
             call = suite.pools.join(self.pool, facts.node)
         receipt = call.send()

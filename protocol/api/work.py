@@ -220,7 +220,7 @@ class SubmissionRequest(RequestBody):
 
     step: StepNumber
     counter: Counter
-    units: int = Field(ge=0, lt=1 << 24)
+    units: int = Field(ge=0, lt=1 << 32)
     rows: int = Field(ge=0, lt=1 << 16)
     root: Hex64
     sha256: Hex64
