@@ -249,7 +249,7 @@ class SubmissionRequest(RequestBody):
 
 
 UNSIGNED = "0x" + "00" * 65
-MOST_HANDED_IN = 4  # files of a node that may wait to be relayed while it makes another one
+MOST_HANDED_IN = 4  # files of a node that may wait long to be relayed while it makes another one
 
 
 class SubmissionResponse(ResponseBody):
