@@ -291,6 +291,7 @@ def test_validators_take_their_fees(stage: Stage) -> None:
     stage.muster.ok("validator", "claim", *validator.options)
     assert stage.tokens("validator") > before
     assert "no fee is due" in stage.muster.refused("validator", "claim", *validator.options)
+    assert "no seat 99" in stage.muster.refused("validator", "claim", "--seat", 99, *validator.options)
 
 
 def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
