@@ -19,7 +19,7 @@ import rlp  # type: ignore[import-untyped]
 from protocol.encoding import keccak
 from protocol.signing import recover
 
-BLOCK_SECONDS = 2
+BLOCK_SECONDS = 4
 _REACH, _HISTORY_REACH = 256, 8191  # blocks whose hashes BLOCKHASH and EIP-2935 know
 _HISTORY, _HISTORY_OFFSET = "0x0000F90827F1C53a10cb7A02335B175320002935", 1 << 80
 # PUSH0 CALLDATALOAD, PUSH11 offset ADD, BALANCE, PUSH0 MSTORE, PUSH1 32 PUSH0 RETURN
@@ -135,6 +135,7 @@ class Chain:
         self._reasons: dict[str, str] = {}
         self._arrivals = 0
         self.blocks: list[Block] = []
+        self._by_hash: dict[str, Block] = {}
         self.executed = self.reorganisations = 0
         self._evm.insert_account_info(_HISTORY, pyrevm.AccountInfo(nonce=1, code=_HISTORY_CODE))
         self._append(int(clock()), [])
@@ -169,6 +170,7 @@ class Chain:
         self._nonces = dict(gone[0].nonces)
         del self.blocks[len(self.blocks) - depth :]
         for block in gone:
+            del self._by_hash[block.hash]
             self._set_hash(block.number, 0)
             self._set_hash(block.number + _HISTORY_OFFSET, 0)
             for transaction in block.transactions:
@@ -210,6 +212,7 @@ class Chain:
         for waiting in [w for w in self._waiting.values() if w.nonce < self._nonces.get(w.sender, 0)]:
             del self._waiting[waiting.hash]
         self.blocks.append(block)
+        self._by_hash[block.hash] = block
         self.notice(block)
 
     def _executed(self, transaction: Transaction, block: Block) -> dict[str, Any]:
@@ -385,9 +388,10 @@ class Chain:
 
     def _eth_getLogs(self, query: dict[str, Any]) -> list[dict[str, Any]]:
         if "blockHash" in query:
-            blocks = [block for block in self.blocks[-1024:] if block.hash == query["blockHash"]]
-            if not blocks:
+            block = self._by_hash.get(query["blockHash"])
+            if block is None:
                 raise RpcRefusal("unknown block")
+            blocks = [block]
         else:
             first, last = int(query["fromBlock"], 16), int(query["toBlock"], 16)
             if last > self.head.number:

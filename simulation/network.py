@@ -2,14 +2,16 @@
 
 import asyncio
 import hashlib
-import json
+import sqlite3
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
+from chain.rpc import BadAnswer, FailoverProvider
 from protocol.http import transport
 from simulation.chain import Chain
 from simulation.scheduler import Process, Scheduler
@@ -35,8 +37,10 @@ class Network:
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self._scheduler, self._random = scheduler, random
         self.weather = Weather()
-        self.servers: dict[str, tuple[Process, Handler]] = {}
+        self.servers: dict[str, tuple[Process, Any]] = {}
         self.partitions: set[tuple[str, str]] = set()
+        self.onlookers: set[str] = set()
+        """Processes whose exchanges take no time and never fail."""
         self.exchanges = self.faults = 0
 
     def install(self) -> None:
@@ -45,71 +49,92 @@ class Network:
         lib.__init__ = lambda self, reach, connections: None
         lib.handle_request = lambda _, request: self.exchange(request)
         lib.close = lambda self: None
+        FailoverProvider._post = json_rpc(self)  # type: ignore[method-assign,assignment]
 
-    def serve(self, host: str, process: Process, handler: Handler) -> None:
+    def serve(self, host: str, process: Process, handler: Any) -> None:
         self.servers[host] = process, handler
 
-    def cut_off(self, one: str, other: str) -> bool:
-        return (one, other) in self.partitions or (other, one) in self.partitions
-
     def exchange(self, request: httpx.Request) -> httpx.Response:
-        """Carry a request to its server and the answer back, as a client's thread sees it."""
-        scheduler, weather, random = self._scheduler, self.weather, self._random
-        client = scheduler.current.process.name if scheduler.current else "simulator"
-        host, timeouts = request.url.host, request.extensions.get("timeout", {})
-        self.exchanges += 1
-        body = request.read()
-        scheduler.sleep(random.expovariate(1 / weather.delay))
-        server = self.servers.get(host)
-        if self.cut_off(client, host):
-            self._wait(timeouts.get("connect") or _CONNECT_SECONDS)
-            raise httpx.ConnectTimeout(f"{host} cannot be reached", request=request)
-        if server is None or not server[0].alive:
-            raise httpx.ConnectError(f"{host} refuses the connection", request=request)
-        process, handler = server
-        request.extensions["client"] = client
-        scheduler.trace(client, request.method, host, request.url.path, len(body))
-        if random.random() < weather.lose_request:
-            self.faults += 1
-            return self._silence(request, timeouts)
-        if random.random() < weather.duplicate:
-            self.faults += 1
-            self._started(process, handler, _copy(request, body))
-        waiting = self._started(process, handler, request)
-        left = transport._left(timeouts.get("read"))
-        if not waiting.wait(left):
-            raise httpx.ReadTimeout(f"{host} is silent", request=request)
-        if waiting.answer is None:
-            raise httpx.RemoteProtocolError(f"{host} closed the connection", request=request)
-        scheduler.sleep(random.expovariate(1 / weather.delay))
-        if self.cut_off(client, host) or random.random() < weather.lose_answer:
-            self.faults += 1
-            return self._silence(request, timeouts)
-        answer, content = waiting.answer, waiting.answer.content
+        """Carry an HTTP request to its server and the answer back, as a client's thread sees it."""
+        body, timeouts = request.read(), request.extensions.get("timeout", {})
+        request.extensions["client"] = self._client()
+
+        def ask(handler: Handler) -> httpx.Response:
+            # A copy: what a link delivers twice is handled twice.
+            extensions = {"client": request.extensions["client"]}
+            return handler(
+                httpx.Request(request.method, request.url, headers=request.headers, content=body, extensions=extensions)
+            )
+
+        what = f"{request.method} {request.url.path}"
+        try:
+            answer = self.carry(request.url.host, what, ask, timeouts.get("connect"), timeouts.get("read"))
+        except httpx.TransportError as error:
+            error.request = request
+            raise
+        content = answer.content
         stream: httpx.SyncByteStream = httpx.ByteStream(content)
-        if weather.cut and len(content) > 1 and random.random() < weather.cut:
+        if self.weather.cut and len(content) > 1 and self._random.random() < self.weather.cut:
             self.faults += 1
-            stream = _Broken(content[: random.randrange(1, len(content))], request)
+            stream = _Broken(content[: self._random.randrange(1, len(content))], request)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=stream, request=request)
 
-    def _silence(self, request: httpx.Request, timeouts: dict[str, float]) -> httpx.Response:
-        self._wait(timeouts.get("read"))
-        raise httpx.ReadTimeout(f"{request.url.host} is silent", request=request)
+    def carry(
+        self, host: str, what: str, ask: Callable[[Any], Any], connect: float | None = None, read: float | None = None
+    ) -> Any:
+        """Return what `ask` gets from the handler of a host, over links that delay, lose and repeat. Raises
+        httpx.TransportError."""
+        scheduler, weather, random = self._scheduler, self.weather, self._random
+        client = self._client()
+        self.exchanges += 1
+        if client in self.onlookers:
+            return ask(self.servers[host][1])
+        scheduler.sleep(random.expovariate(1 / weather.delay))
+        server = self.servers.get(host)
+        if self._cut_off(client, host):
+            scheduler.sleep(transport._left(connect or _CONNECT_SECONDS))
+            raise httpx.ConnectTimeout(f"{host} cannot be reached")
+        if server is None or not server[0].alive:
+            raise httpx.ConnectError(f"{host} refuses the connection")
+        process, handler = server
+        scheduler.trace(client, host, what)
+        if random.random() < weather.lose_request:
+            self._lost(host, read)
+        if random.random() < weather.duplicate:
+            self.faults += 1
+            self._started(process, what, lambda: ask(handler))
+        waiting = self._started(process, what, lambda: ask(handler))
+        if not waiting.wait(transport._left(read)):
+            raise httpx.ReadTimeout(f"{host} is silent")
+        if waiting.answer is None:
+            raise httpx.RemoteProtocolError(f"{host} closed the connection")
+        scheduler.sleep(random.expovariate(1 / weather.delay))
+        if self._cut_off(client, host) or random.random() < weather.lose_answer:
+            self._lost(host, read)
+        return waiting.answer
 
-    def _wait(self, timeout: float | None) -> None:
-        self._scheduler.sleep(transport._left(timeout))
+    def _client(self) -> str:
+        return self._scheduler.current.process.name if self._scheduler.current else "simulator"
 
-    def _started(self, process: Process, handler: Handler, request: httpx.Request) -> "_Exchange":
+    def _cut_off(self, one: str, other: str) -> bool:
+        return (one, other) in self.partitions or (other, one) in self.partitions
+
+    def _lost(self, host: str, read: float | None) -> None:
+        self.faults += 1
+        self._scheduler.sleep(transport._left(read))
+        raise httpx.ReadTimeout(f"{host} is silent")
+
+    def _started(self, process: Process, what: str, ask: Callable[[], Any]) -> "_Exchange":
         exchange = _Exchange(self._scheduler)
 
         def serve() -> None:
             try:
-                exchange.finish(handler(request))
-            except OSError:  # of a process that is being killed
+                exchange.finish(ask())
+            except sqlite3.ProgrammingError:  # its process was killed meanwhile, which closed the database
                 exchange.finish(None)
 
         process.on_death.append(exchange.broken)
-        task = self._scheduler.spawn(process, f"{request.method} {request.url.path}", serve)
+        task = self._scheduler.spawn(process, what, serve)
         task.at_end.append(lambda: process.on_death.remove(exchange.broken))
         return exchange
 
@@ -119,14 +144,14 @@ class _Exchange:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler, self._client, self._done = scheduler, scheduler.current, False
-        self.answer: httpx.Response | None = None
+        self.answer: Any = None
 
     def wait(self, seconds: float) -> bool:
-        return self._done or self._scheduler.suspend(seconds, "an answer")
+        return self._done or self._scheduler.suspend(seconds, f"an answer {id(self)}")
 
-    def finish(self, answer: httpx.Response | None) -> None:
+    def finish(self, answer: Any) -> None:
         self.answer, self._done = answer, True
-        if self._client is not None and self._client.why == "an answer":
+        if self._client is not None and self._client.why == f"an answer {id(self)}":
             self._scheduler.wake(self._client)
 
     def broken(self) -> None:
@@ -144,11 +169,6 @@ class _Broken(httpx.SyncByteStream):
         raise httpx.ReadError("the connection was reset", request=self._request)
 
 
-def _copy(request: httpx.Request, body: bytes) -> httpx.Request:
-    extensions = {"client": request.extensions["client"]}
-    return httpx.Request(request.method, request.url, headers=request.headers, content=body, extensions=extensions)
-
-
 def _address(client: str) -> str:
     """Return the IP address of a process: services limit how often one may ask."""
     first, second, third = hashlib.sha256(client.encode()).digest()[:3]
@@ -158,15 +178,22 @@ def _address(client: str) -> str:
 # --- Servers
 
 
-def rpc(chain: Chain) -> Handler:
-    """Return the handler of a JSON-RPC endpoint."""
+def json_rpc(network: Network) -> Callable[[FailoverProvider, str, Any], Any]:
+    """Return what takes the place of `FailoverProvider._post`: the same exchange, without HTTP and JSON as text."""
 
-    def handle(request: httpx.Request) -> httpx.Response:
-        asked = json.loads(request.content)
-        answer = [*map(chain.answer, asked)] if isinstance(asked, list) else chain.answer(asked)
-        return httpx.Response(200, content=json.dumps(answer).encode())
+    def post(provider: FailoverProvider, url: str, body: Any) -> Any:
+        several = isinstance(body, list)
 
-    return handle
+        def ask(chain: Chain) -> Any:
+            return [*map(chain.answer, body)] if several else chain.answer(body)
+
+        what = body[0]["method"] if several else body["method"]
+        try:
+            return network.carry(urlsplit(url).hostname or "", what, ask, 3.0, 15.0)
+        except httpx.TransportError as error:
+            raise BadAnswer(f"{type(error).__name__}: {error}") from None
+
+    return post
 
 
 class _Loop(asyncio.BaseEventLoop):

@@ -74,7 +74,7 @@ log = logging.getLogger("muster.simulation")
 RPC, SERVICE = "rpc", "orchestrator"
 EPOCH_BLOCKS = 64
 PATIENCE = 8  # windows are so many times those of a demo: they have to outlast the faults
-_POLL_SECONDS, _HEARTBEAT_SECONDS, _LEASE_SECONDS = 2.0, 30.0, 120.0
+_POLL_SECONDS, _HEARTBEAT_SECONDS, _LEASE_SECONDS = 5.0, 60.0, 180.0
 _RESTART_SECONDS = 4.0
 _SEATS = 12  # two committees and a jury, and one to spare
 _FILES_PER_STEP, _STEPS = 4, 10_000
@@ -170,7 +170,7 @@ class World:
     machines: dict[str, Machine] = field(default_factory=dict)
     said: list[tuple[float, str]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    seed_manifests: list[bytes] = field(default_factory=list)
+    faults: int = 0
 
     def __post_init__(self) -> None:
         scheduler, seed = self.scheduler, self.plan.seed
@@ -181,14 +181,32 @@ class World:
         self.keys = Keys(seed, self.plan.root / "keys")
         self.speeds = Random(f"speeds {seed}")
         self.store, self.start_store = bucket.serve(self.network, scheduler)
-        self.chain_process = Process("chain")
-        self.network.serve(RPC, self.chain_process, network.rpc(self.chain))
+        self.chain_process, self._itself = Process("chain"), Process("simulator")
+        self.network.serve(RPC, self.chain_process, self.chain)
         self._replace_shells()
         self.onboarding = Onboarding(self.plan, self.keys)
         self._settings = self.plan.s3_settings().model_dump(mode="json")
 
     def say(self, text: str) -> None:
         self.said.append((self.scheduler.now, text))
+
+    def spawn(self, name: str, run: Callable[[], object]) -> None:
+        """Let the simulator itself do something beside."""
+        self.scheduler.spawn(self._itself, name, run)
+
+    @property
+    def workers(self) -> list[str]:
+        """Addresses of the nodes."""
+        return [self.keys[f"node-{node.name}"].address for node in self.plan.nodes]
+
+    @property
+    def forgers(self) -> set[str]:
+        """Those of the cheats."""
+        return {self.keys[f"node-{node.name}"].address for node in self.plan.nodes if node.cheats}
+
+    def who(self, address: str) -> str:
+        """Return whose address it is."""
+        return next((name for name, key in self.keys.items() if key.address == address), address)
 
     # What replaces the thin shells around the roles
 
@@ -235,7 +253,7 @@ class World:
 
     def add(self, name: str, body: Callable[[], int | None]) -> None:
         machine = Machine(name, body, Process(name, alive=False))
-        machine.seconds_per_token = self.speeds.uniform(0.1, 0.6)
+        machine.seconds_per_token = self.speeds.uniform(0.5, 2.0)
         self.machines[name] = machine
         self.start(machine)
 
@@ -297,7 +315,7 @@ class World:
         assert self.onboarding.create_pool(self.config) == POOL
         self.onboarding.bond()
         self.onboarding.open_pool(POOL)
-        self.scheduler.spawn(Process("supervisor"), "supervisor", self.supervise)
+        self.spawn("supervisor", self.supervise)
         for spec in plan.validators:
             self._add_validator(spec)
         self.add(SERVICE, self._service_body())
@@ -307,7 +325,9 @@ class World:
         self.onboarding.join(plan.http_url)
         for node in plan.nodes:
             self._add_worker(node)
+        self.network.onlookers.add("onlooker")
         self.observer = self._observe()
+        self.say("the pool is open, and all of its nodes joined")
 
     def _payers(self) -> list[str]:
         voters = [voter for spec in self.plan.validators for voter in voter_names(spec.name, spec.seats)]
