@@ -1,5 +1,5 @@
-"""A chain in this process: the compiled contracts in an EVM (pyrevm), blocks by the virtual clock, forks and a sequencer
-that may halt, delay and drop.
+"""A chain in this process: the compiled contracts in an EVM (pyrevm), blocks by the virtual clock, forks and a
+sequencer that may halt, delay and drop.
 
 The EVM knows the hash of a block by its number alone, so that a fork would change nothing. Contracts are therefore
 deployed with BLOCKHASH replaced by BALANCE, byte for byte, and the balance of address n is the hash of block n. The
@@ -53,11 +53,11 @@ class Transaction:
         unsigned, (parity, r, s) = fields[:9], fields[9:]
         digest = keccak(b"\x02" + rlp.encode(unsigned))
         signature = r.rjust(32, b"\0") + s.rjust(32, b"\0") + bytes([27 + int.from_bytes(parity, "big")])
-        numbers = [int.from_bytes(field, "big") for field in unsigned[:5]]
+        nonce, tip, most, gas = (int.from_bytes(field, "big") for field in unsigned[1:5])
         to = "0x" + unsigned[5].hex() if unsigned[5] else ""
         value = int.from_bytes(unsigned[6], "big")
         sender = recover(digest, signature)
-        return cls("0x" + keccak(raw).hex(), sender, numbers[1], numbers[2], numbers[3], numbers[4], to, value, unsigned[7])
+        return cls("0x" + keccak(raw).hex(), sender, nonce, tip, most, gas, to, value, unsigned[7])
 
 
 @dataclass
@@ -217,7 +217,7 @@ class Chain:
 
     def _executed(self, transaction: Transaction, block: Block) -> dict[str, Any]:
         self.executed += 1
-        created, failed, logs = None, "", []
+        created, failed, logs = None, "", list[Any]()
         try:
             if transaction.to:
                 self._call(transaction.sender, transaction.to, transaction.data, transaction.value, transaction.gas)
@@ -225,14 +225,14 @@ class Chain:
                 created = self._evm.deploy(transaction.sender, transaction.data, gas=transaction.gas)
                 code = with_balance_for_hash(self._evm.get_code(created) or b"")
                 self._evm.insert_account_info(created, pyrevm.AccountInfo(nonce=1, code=code))
-            logs = self._evm.result.logs
+            logs = self._result.logs
         except RpcRefusal as refusal:
             failed = str(refusal.document.get("data", "0x"))
             self._reasons[transaction.hash] = failed
         common = {"transactionHash": transaction.hash, "blockNumber": hex(block.number), "transactionIndex": "0x0"}
         receipt = common | {
             "status": "0x0" if failed else "0x1",
-            "gasUsed": hex(self._evm.result.gas_used),
+            "gasUsed": hex(self._result.gas_used),
             "effectiveGasPrice": hex(_BASE_FEE),
             "contractAddress": created,
             "logs": [
@@ -260,6 +260,10 @@ class Chain:
             if found is None:
                 raise RpcRefusal(f"execution reverted: {text[:80]}", 3, "0x") from None
             raise RpcRefusal("execution reverted", 3, "0x" + found[1]) from None
+
+    @property
+    def _result(self) -> Any:
+        return self._evm.result
 
     def _checkpoint(self) -> Any:
         checkpoint = self._evm.snapshot()
@@ -382,7 +386,7 @@ class Chain:
                 self._evm.deploy(call["from"], data)
             else:
                 self._call(call["from"], call["to"], data, int(call.get("value", "0x0"), 16))
-            return int(self._evm.result.gas_used)
+            return int(self._result.gas_used)
 
         return hex(self._undone(run) + 30_000)  # accounts are warm from one transaction to the next here
 

@@ -1,5 +1,6 @@
-"""An engine without a model: a completion and its proofs follow from weights, prompt and noise by a hash. So it is cheap,
-anybody with the weights can recompute it, and without them or with less work nobody makes what a verifier accepts.
+"""An engine without a model: a completion and its proofs follow from weights, prompt and noise by a hash. So it is
+cheap, anybody with the weights can recompute it, and without them or with less work nobody makes what a verifier
+accepts.
 """
 
 import hashlib

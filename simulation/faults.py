@@ -29,7 +29,11 @@ class Fault:
     amount: float = 0.0
 
     def __str__(self) -> str:
-        rest = [self.who, f"for {self.seconds:.0f} s" if self.seconds else "", f"{self.amount:g}" if self.amount else ""]
+        rest = [
+            self.who,
+            f"for {self.seconds:.0f} s" if self.seconds else "",
+            f"{self.amount:g}" if self.amount else "",
+        ]
         return " ".join(word for word in (f"[{self.at:.0f} s]", self.kind, *rest) if word)
 
 

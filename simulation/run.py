@@ -63,9 +63,7 @@ def simulate(scheduler: Scheduler, scenario: Scenario, folder: Path, log: Path |
         machines, begin = list(world.machines), scheduler.now
         schedule = scenario.schedule
         if schedule is None:
-            schedule = faults.make_schedule(
-                scenario.seed, machines, _CALM_BEFORE, calm - begin, scenario.pause
-            )
+            schedule = faults.make_schedule(scenario.seed, machines, _CALM_BEFORE, calm - begin, scenario.pause)
         outcome.schedule = list(schedule)
         world.spawn("faults", lambda: faults.play(world, outcome.schedule, begin))
         while scheduler.now < end and not world.violations:

@@ -53,7 +53,7 @@ class Task:
 
 class Scheduler:
     """Runs tasks until none is left, or `run`'s own has ended. `trace` takes every decision into a hash: two runs with
-    equal digests did the same. `note` is told of what people may want to read."""
+    equal digests did the same; `record` is told what goes into it."""
 
     def __init__(self) -> None:
         self.now, self.seed = START, 0
@@ -62,7 +62,7 @@ class Scheduler:
         self.switches = 0
         self.abandoned: list[Task] = []
         self.failure: BaseException | None = None
-        self.note: Callable[[str, str], object] = lambda who, what: None
+        self.record: Callable[[str], object] | None = None
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Task, int]] = []
         self._numbers, self._idents = itertools.count(), itertools.count(1 << 40)
@@ -190,7 +190,7 @@ class Scheduler:
 
     def _switch(self, task: Task) -> None:
         self.switches += 1
-        self._hash.update(f"{self.now:.6f} {task.label}\n".encode())
+        self.trace(task.label)
         self.current = task
         if task.loop is not None:
             asyncio._set_running_loop(task.loop)
@@ -204,7 +204,10 @@ class Scheduler:
 
     def trace(self, *what: object) -> None:
         """Take an event into the digest."""
-        self._hash.update(f"{self.now:.6f} {' '.join(map(str, what))}\n".encode())
+        line = f"{self.now:.6f} {' '.join(map(str, what))}\n"
+        self._hash.update(line.encode())
+        if self.record is not None:
+            self.record(line)
 
     @property
     def digest(self) -> str:

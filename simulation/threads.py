@@ -1,4 +1,5 @@
-"""What takes the place of the standard library's clock, threads, locks and randomness, before anything else is imported.
+"""What takes the place of the standard library's clock, threads, locks and randomness, before anything else is
+imported.
 
 Everything above these primitives (events, conditions, queues, executors, futures) is the standard library's own.
 """
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +36,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         scheduler = self.scheduler
-        me = scheduler.current or _NOBODY
+        me: Any = scheduler.current or _NOBODY
         if self._owner is None or not self._owner.process.alive:
             self._owner = me
             return True
@@ -137,10 +139,15 @@ def _sentinel(scheduler: Scheduler) -> Callable[[], Lock]:
     def make() -> Lock:
         lock = Lock()
         if scheduler.current is not None:
-            scheduler.current.at_end.append(lambda: lock.locked() and lock.release())
+            scheduler.current.at_end.append(partial(_let_go, lock))
         return lock
 
     return make
+
+
+def _let_go(lock: Lock) -> None:
+    if lock.locked():
+        lock.release()
 
 
 class _Files:
@@ -223,18 +230,23 @@ def install(scheduler: Scheduler) -> None:
     real_ident = lib.get_ident
     lib.get_ident = lambda: scheduler.current.ident if scheduler.current else real_ident()
     lib.local = _threading_local.local
-    _threading_local.RLock = RLock  # type: ignore[attr-defined]
-    lib._time = time.monotonic = time.perf_counter = time.time = scheduler.read_clock
-    time.monotonic_ns = time.perf_counter_ns = time.time_ns = lambda: int(scheduler.read_clock() * 1e9)
-    time.sleep = scheduler.sleep
+    local: Any = _threading_local
+    local.RLock = RLock
+    clock: Any = time
+    lib._time = clock.monotonic = clock.perf_counter = clock.time = scheduler.read_clock
+    clock.monotonic_ns = clock.perf_counter_ns = clock.time_ns = lambda: int(scheduler.read_clock() * 1e9)
+    clock.sleep = scheduler.sleep
     queues: Any = queue
     queues.time, queues.SimpleQueue = scheduler.read_clock, queues._PySimpleQueue
     pool: Any = executors
     pool._global_shutdown_lock = Lock()
     _number_futures()
-    os.urandom = scheduler.entropy.randbytes
-    random._urandom = scheduler.entropy.randbytes  # type: ignore[attr-defined]
+    system: Any = os
+    system.fsync = lambda descriptor: None  # a simulated machine that loses its power keeps what was written
+    source: Any = random
+    system.urandom = source._urandom = scheduler.entropy.randbytes
     files = _Files(scheduler)
-    sqlite3.connect = sqlite3.dbapi2.connect = files.connect(sqlite3.connect)  # type: ignore[attr-defined]
+    database: Any = sqlite3
+    database.connect = database.dbapi2.connect = files.connect(sqlite3.connect)
     library: Any = filelock
     library.FileLock = files.lock_class(filelock.Timeout)

@@ -15,9 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import anyio.to_thread
-import httpx
 import numpy as np
+import starlette.concurrency
 from safetensors.numpy import save_file
 
 import storage.s3
@@ -72,7 +71,7 @@ from worker.submit import WorkerCollaborators  # noqa: E402
 
 log = logging.getLogger("muster.simulation")
 RPC, SERVICE = "rpc", "orchestrator"
-EPOCH_BLOCKS = 64
+EPOCH_BLOCKS = 24
 PATIENCE = 8  # windows are so many times those of a demo: they have to outlast the faults
 _POLL_SECONDS, _HEARTBEAT_SECONDS, _LEASE_SECONDS = 5.0, 60.0, 180.0
 _RESTART_SECONDS = 4.0
@@ -140,7 +139,7 @@ class ForgingProducer(Producer):
         planned: Planned
         for planned in plan:
             random = Random(hashlib.sha256(repr(planned.noise_key).encode()).digest())
-            tokens = tuple(random.randrange(97, 123) for _ in range(self.config.work.max_new_tokens - 1)) + (65,)
+            tokens = (*(random.randrange(97, 123) for _ in range(self.config.work.max_new_tokens - 1)), 65)
             logprobs = tuple(-random.random() * 8 for _ in tokens)
             out.append(Completion(tokens, logprobs, 1, (forged_proof(random),)))
         return out
@@ -228,7 +227,8 @@ class World:
         async def run_sync(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
             return function(*args)
 
-        anyio.to_thread.run_sync = run_sync  # type: ignore[assignment]
+        concurrency: Any = starlette.concurrency
+        concurrency.anyio.to_thread.run_sync = run_sync
 
         def follow(message: str) -> None:
             assert scheduler.current is not None
@@ -441,12 +441,10 @@ class World:
 
 
 class ScriptedTrainer:
-    """Chooses files and publishes steps as the trainer does; the weights of a step are a hash of what it was trained on.
-    The record of a step is on disk before the step is published."""
+    """Chooses files and publishes steps as the trainer does; the weights of a step are a hash of what it was trained
+    on. The record of a step is on disk before the step is published."""
 
-    def __init__(
-        self, config: ProcessConfig, account: Any, pool: PoolConfig, base: Path, settings: S3Settings
-    ) -> None:
+    def __init__(self, config: ProcessConfig, account: Any, pool: PoolConfig, base: Path, settings: S3Settings) -> None:
         self._pool, self._base = pool, base
         self._client = PoolClient(config, account)
         canaries = CanaryPlan(account, config.pool, None)
