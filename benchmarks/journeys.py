@@ -108,7 +108,7 @@ GUIDES = {
     "validator": ("guides/base", "## Validator"),
     "owner": ("guides/base", "## Owner"),
 }
-MOST = {"operator": 5, "validator": 6, "owner": 8}  # Commands, at most
+MOST = {"operator": 3, "validator": 2, "owner": 6}  # Commands, at most
 _EXECUTABLES = Path(sys.executable).parent
 _STAYS = (("node", "up"), ("validator", "up"), ("pool", "serve"), ("pool", "train"))
 _UP, _COMMAND, _PAID = 1800.0, 600.0, 1800.0

@@ -18,12 +18,13 @@ from engines.loading import set_threads
 from localnet.plan import DEMO_ENVIRONMENT, training
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import tagged_hash
+from protocol.files import user_cache
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work
 from trainer.data.batch import Group, TrainRollout
 from trainer.learner import Learner
-from trainer.model.base_model import base_model
+from trainer.model.base_model import Recipe, base_model, warmed_up
 from trainer.model.tiny_model import tiny_model_config
 from trainer.reports.evaluate import evaluate
 from worker.produce import Producer
@@ -70,6 +71,9 @@ def settings(quick: bool) -> list[Setting]:
     # Several updates a step, or no ratio leaves 1 and every loss is the same policy gradient.
     for name, algorithm in LOSSES.items():
         settings.append(Setting(f"loss {name}", _trained(steps, minibatches=8, algorithm=algorithm)))
+    # From a model that always works its sums out, and no rewards.
+    distilled = {"advantage": "none", "kl": {"coefficient": 1.0, "teacher": "worked"}}
+    settings.append(Setting("distillation", _trained(steps, algorithm=distilled)))
     settings.append(Setting("filter on", _trained(steps, filter={"groups": 32, "max_files": 8})))
     # Stale rollouts taken at face value, and steps large enough to leave the trust region.
     optimizer = {"method": {"name": "adamw", "learning_rate": 1e-3}}
@@ -146,6 +150,13 @@ def learn(seed: int, setting: Setting, cache: Path | None, say: Callable[[str], 
     set_threads(1)
     config, start = setting.config, time.monotonic()
     base = base_model(config.model, config.environments[0], seed, cache, say)
+    if config.train.algorithm.kl.teacher:
+        worked = Recipe(worked_share=1.0)
+        teacher = warmed_up(config.environments[0], seed, cache or user_cache("models"), say, worked)
+        train = config.train.model_dump()
+        train["algorithm"]["kl"]["teacher"] = str(teacher)
+        config = config.model_copy(update={"train": TrainConfig.model_validate(train)})
+        say(f"the teacher's reward: {evaluate(TransformersEngine(), config, teacher, 0)[0].average}")
     learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
     work = OfflineWork(config)
 

@@ -17,7 +17,7 @@ from calibration.thresholds import Count, PairMeasurements, thresholds
 from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Hex64
-from protocol.config import ChecksConfig, PoolConfig
+from protocol.config import PoolConfig
 from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
 from protocol.errors import ConfigError, IntegrityError
 from protocol.files import explained, file_digests, read_bounded, write_file
@@ -30,8 +30,7 @@ _TOLERANCE = 2e-3  # machines differ in the last place of a logarithm, which may
 
 class Calibration(Document):
     """Hashes are hex: `pool` is `subject(config)`, `weights` is `weights_hash(folder)`; `time` in Unix seconds;
-    `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
-    submission. `signature` is hex of 65 bytes, empty while unsigned."""
+    `audit_rate` in 1/65536; `seed` is that of the files; `false_reject` per file; `signature` hex or empty."""
 
     version: Literal[1] = 1
     method: Literal["peaks over threshold, Chernoff"] = "peaks over threshold, Chernoff"
@@ -90,9 +89,10 @@ class Calibration(Document):
         if self.heldout()[1]:
             raise IntegrityError("a held-out honest file is over a threshold", "measure again with more --files")
 
-    def checks(self, base: ChecksConfig) -> ChecksConfig:
-        """Return `base` with the calibrated thresholds."""
-        return base.model_copy(update=dict(self.thresholds))
+    @property
+    def checks(self) -> dict[str, float]:
+        """The fields of `ChecksConfig` that were measured."""
+        return {**self.thresholds, "audit_rate": self.audit_rate}
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Self:
@@ -128,11 +128,11 @@ def applicable(path: Path, measured: str) -> PoolConfig:
 def apply(document: Calibration, path: Path) -> None:
     """Write the thresholds into an applicable pool configuration; comments in TOML stay. Raises ConfigError."""
     config = applicable(path, document.pool)
-    changed = config.model_copy(update={"checks": document.checks(config.checks)})
+    changed = config.model_copy(update={"checks": config.checks.model_copy(update=document.checks)})
     if path.suffix == ".toml":
         written = tomlkit.parse(path.read_text(encoding="utf-8"))
         checks: Any = written.setdefault("checks", tomlkit.table())
-        checks.update(document.thresholds)
+        checks.update(document.checks)
         text = tomlkit.dumps(written)
     else:
         text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"

@@ -23,7 +23,7 @@ from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import write_atomic, write_folder
 from protocol.signing import checked_address
 from trainer.checkpoint import STATE
-from trainer.data.advantage import ADVANTAGES, select
+from trainer.data.advantage import select
 from trainer.data.batch import Group
 from trainer.data.files import StepFiles
 from trainer.model.base_model import base_model
@@ -205,7 +205,7 @@ class DilocoSteps(StepRunner):
     def _metrics(self, groups: Sequence[Group], reports: Sequence[Mapping[str, float]]) -> StepMetrics:
         """Return the step's metrics: rewards, tokens and the outer update's length as computed here; the means of what
         the workers plausibly report for the rest, and their lowest entropy."""
-        selection = select(groups, ADVANTAGES[self._trainer.pool_config.train.algorithm.advantage])
+        selection = select(groups, self._trainer.pool_config.train.algorithm)
         reported = {name: plausible(reports, name) for name in _PLAUSIBLE}
         averaged = ("loss", "clip_low", "clip_high", "kl")
         means: dict[str, Any] = {name: fmean(reported[name] or [0.0]) for name in averaged}

@@ -11,7 +11,15 @@ from typing import Any
 from chain.indexer.records import Terms
 from engines.torch_process import vllm_installed
 from localnet.ports import claim_port
-from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, PoolConfig, TrainConfig, WorkConfig
+from protocol.config import (
+    AdamWConfig,
+    EnvironmentConfig,
+    EvaluationConfig,
+    OptimizerConfig,
+    PoolConfig,
+    TrainConfig,
+    WorkConfig,
+)
 from protocol.encoding import TOKEN
 from protocol.seeds import AUDIT_EVERYTHING
 from storage.s3 import S3Settings
@@ -198,6 +206,7 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
         environments=(DEMO_ENVIRONMENT,),
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
         train=training(steps),
+        evaluation=EvaluationConfig(every=10),
     )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
 from protocol.encoding import Document, canonical_json, load_document, parse_document, tagged_hash, words
+from protocol.errors import ConfigError
 from protocol.evidence.null_model import EvidenceConfig
 
 MAX_CANDIDATES = 1 << 22
@@ -82,14 +83,16 @@ class DppoConfig(Document):
 
 
 LossConfig = Annotated[GrpoConfig | GspoConfig | CispoConfig | DppoConfig, Field(discriminator="name")]
-AdvantageName = Literal["mean", "normalised", "leave_one_out", "maxrl"]
+AdvantageName = Literal["mean", "normalised", "leave_one_out", "maxrl", "none"]
 
 
 class KlConfig(Document):
-    """A penalty on leaving the base model. `unbiased`: k3 weighted by the ratio, whose expected gradient is that of
-    KL(policy ‖ base); `k3`: as GRPO's paper has it, whose gradient is that of KL(base ‖ policy)."""
+    """A penalty on leaving a reference: the base model, or a `teacher` to distil (on-policy, `unbiased`). `unbiased`:
+    k3 weighted by the ratio, whose expected gradient is that of KL(policy ‖ reference); `k3`: as GRPO's paper has it,
+    whose gradient is that of KL(reference ‖ policy)."""
 
     coefficient: float = Field(0.0, ge=0, description="Weight of the penalty.")
+    teacher: str = Field("", description="A model with the same tokenizer, a folder or Hugging Face id, to learn from.")
     estimator: Literal["unbiased", "k3"] = Field("unbiased", description="How the divergence is estimated.")
 
 
@@ -128,7 +131,7 @@ class AlgorithmConfig(Document):
         (), description="Leave out what the files' log-probabilities disagree on; repeat the table for several."
     )
     entropy_coefficient: float = Field(0.0, ge=0, description="Weight of the entropy bonus.")
-    kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model.")
+    kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model, or a teacher.")
 
     @model_validator(mode="after")
     def _sensible(self) -> "AlgorithmConfig":
@@ -140,6 +143,8 @@ class AlgorithmConfig(Document):
             raise ValueError("loss dppo compares with the sampling policy; it needs an importance_cap of at least 1")
         if (self.normaliser == "constant") != (self.constant_length is not None):
             raise ValueError('normaliser "constant" and constant_length (tokens) go together')
+        if self.kl.teacher and not self.kl.coefficient:
+            raise ValueError("kl.teacher teaches nothing without a kl.coefficient")
         return self
 
 
@@ -447,11 +452,14 @@ class EvaluationConfig(Document):
     sets: Annotated[tuple[EvaluationSet, ...], Field(min_length=1, max_length=16)] = Field(
         (EvaluationSet(name="held-out"),), description="Held-out sets; the first is the run's reward."
     )
+    stop_at: float | None = Field(None, description="End the run once a measured step has this reward.")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         if len({evaluation_set.name for evaluation_set in self.sets}) < len(self.sets):
             raise ValueError("two evaluation sets have one name")
+        if self.stop_at is not None and not self.every:
+            raise ValueError("`stop_at` needs `every`: without it no step but the last is measured")
         return self
 
     def due(self, step: int, last: int) -> bool:
@@ -525,6 +533,17 @@ class ChecksConfig(Document):
     logprob_mean_reject: float = Field(2e-5, gt=0, description="Error of claimed log-probabilities, mean over tokens.")
     distribution_nats_reject: float = Field(25.0, gt=0, description="Improbability of the text in nats.")
     unsure_band: float = Field(0.5, gt=0, lt=1, description="Share of a threshold from which a vote is `unsure`.")
+    audit_rate: int | None = Field(
+        None, ge=1, le=65536, description="Audit rate of 65536 at which thresholds were measured, the terms' own."
+    )
+
+    def misfit(self, audit_rate: int) -> ConfigError | None:
+        """Return why honest files of a pool with this audit rate (of 65536) might be refused: means of other rows, in
+        passes of another shape, stray otherwise."""
+        if self.audit_rate in (None, audit_rate):
+            return None
+        what = f"its thresholds were measured at an audit rate of {self.audit_rate}, its terms have {audit_rate}"
+        return ConfigError(what, f"measure them with `muster pool calibrate --audit-rate {audit_rate} --apply`")
 
 
 SPARED_MISSES = 8
@@ -584,7 +603,7 @@ class PoolConfig(Document):
     def _trainable(self) -> Self:
         if self.data is not None:
             return self
-        if self.work.samples_per_problem < 2:
+        if self.work.samples_per_problem < 2 and not self.train.algorithm.kl.teacher:
             raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
         if self.train.overlong and self.train.overlong.buffer > self.work.max_new_tokens:
             raise ValueError("train.overlong.buffer exceeds work.max_new_tokens")
@@ -615,6 +634,8 @@ class PoolConfig(Document):
                 raise ValueError(
                     f"environment {environment.called}: advantage maxrl, but {penalty} makes rewards negative"
                 )
+            if self.advantage_of(environment) == "none" and not self.train.algorithm.kl.teacher:
+                raise ValueError(f"environment {environment.called}: advantage none, and no kl.teacher to learn from")
         return self
 
     @model_validator(mode="after")

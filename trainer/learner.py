@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from protocol.config import PoolConfig, TrainConfig
+from protocol.errors import ConfigError
+from protocol.models import load_tokenizer
 from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint
 from trainer.config import TrainerConfig
-from trainer.data.advantage import ADVANTAGES, select
+from trainer.data.advantage import select
 from trainer.data.batch import Group, MicroBatch, micro_batch
 from trainer.distributed import BroadcastCalls, Ranks, on_all_ranks
 from trainer.loss import TokenBatch, make_loss, token_weights
-from trainer.model.policy import Policy
+from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
 from trainer.reports.step_metrics import StepMetrics, StepTotals
@@ -41,12 +43,23 @@ class Learner:
         self.placement = placement or Placement()
         self.policy = Policy(folder, dtype, self.placement, lora=config.lora)
         self.optimizers = build_optimizers(self.policy.model, config, self.placement.memory.offload_optimizer)
-        penalty = config.algorithm.kl.coefficient > 0
-        self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
+        self.reference = self._reference(folder, dtype) if config.algorithm.kl.coefficient else None
         self.generator = torch.Generator().manual_seed(seed)
         self.loss = make_loss(config.algorithm)
         self.step = 0
         self.updates = 0
+
+    def _reference(self, folder: Path, dtype: str) -> Policy:
+        """What the policy is held to: the teacher, else where it began. Raises ConfigError for another tokenizer."""
+        teacher = self.config.algorithm.kl.teacher
+        if not teacher:
+            return Policy(folder, dtype, self.placement, frozen=True)
+        own, other = (cast(Any, load_tokenizer(source)).get_vocab() for source in (folder, model_folder(teacher)))
+        if own != other:
+            raise ConfigError(
+                f"the teacher {teacher} has another tokenizer than the policy", "choose one of its family"
+            )
+        return Policy(model_folder(teacher), dtype, self.placement, frozen=True)
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
         """Take one step on the rollouts of `groups`, which may come from several policy steps. Without any group that
@@ -61,7 +74,7 @@ class Learner:
     def updates_of(self, groups: Sequence[Group]) -> Generator[int, None, StepMetrics]:
         """Take the same step one update at a time: yield the tokens of each, return the step's metrics."""
         start = time.monotonic()
-        selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
+        selection = select(groups, self.config.algorithm)
         samples, ranks = selection.samples, self.placement.ranks
         order = torch.randperm(len(samples), generator=self.generator).tolist() if samples else []
         size = max(1, -(-len(samples) // self.config.minibatches))

@@ -21,7 +21,8 @@ class TokenBatch:
 
     logp: ln p under the policy in training, with gradient. old: before the step's first update. sampled: under the
     policy that generated the token, None where unknown. entropy: nats, with gradient. reference: ln p under the base
-    model, None without a KL penalty. sequence: int64, which sequence a token belongs to, ascending from 0."""
+    model or teacher, None without a KL penalty. sequence: int64, which sequence a token belongs to, ascending from 0.
+    """
 
     logp: Tensor
     old: Tensor
@@ -164,14 +165,14 @@ POLICY_LOSSES: dict[str, Callable[[TokenBatch, Any, float], TokenLoss]] = {
 
 
 def kl_loss(batch: TokenBatch, weights: Tensor | float, config: KlConfig) -> Tensor:
-    """Return the penalty on leaving the base model per token, [N], before its coefficient; needs `batch.reference`.
+    """Return the penalty on leaving the reference per token, [N], before its coefficient; needs `batch.reference`.
 
     k3's mean is KL(π ‖ π_ref), yet its gradient through ln π alone, (1 − π_ref/π)·∇ln π, is in the mean that of
     KL(π_ref ‖ π): the samples depend on π as well. Weighted by r = π / π_old (and by π_old / π_sampled, in `weights`)
     mean and gradient are those of KL(π ‖ π_ref) for any π; at r = 1 the gradient is (ln π − ln π_ref)·∇ln π
     (DeepSeek-V3.2, 2512.02556)."""
     if batch.reference is None:
-        raise ValueError("a KL penalty needs the base model's log-probs")
+        raise ValueError("a KL penalty needs the reference's log-probs")
     penalty = k3(batch.logp, batch.reference)
     return penalty if config.estimator == "k3" else weights * ratio(batch.logp - batch.old) * penalty
 

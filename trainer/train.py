@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from safetensors import SafetensorError
 
@@ -463,15 +463,16 @@ class Trainer:
         for step in range(min(self.step, len(self.progress.manifests))):
             self._offer(step)
         self.publish_step()
-        while self.step < self.pool_config.train.steps and not self.stopping.is_set():
+        while not (self._over or self.stopping.is_set()):
             try:
                 self._step()
             except _StoppedError:
                 return False  # the learners are behind the records
-        over = self._settle() and self.step == self.pool_config.train.steps
+        over = self._settle() and self._over
         self.progress.save()
         if not over:
             return False
+        self.reports.finish(self.step)
         if self.wait_until("confirming the last step", self._confirmed) is None:
             return False
         if self.wait_until("measuring held-out reward", self._record_evaluations) is None:
@@ -485,8 +486,8 @@ class Trainer:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
         what = f"waiting for {wanted} accepted files for step {self.step + 1}"
         self.idle.begin()
-        batch = self.wait_until(what, self._next_batch, why=self.files.blocked_by)
-        if batch is None:
+        batch: StepFiles | Literal[True] | None = self.wait_until(what, self._next_batch, why=self.files.blocked_by)
+        if batch is None or batch is True:
             return
         self.idle.tick()
         files, groups, waited = batch.files, batch.groups, time.monotonic() - started
@@ -533,7 +534,17 @@ class Trainer:
         waiting = Waiting(self.stopping, self.config.poll_seconds, lambda: None)
         return waiting.until(f"publishing step {step}", partial(self._upload, step, write))
 
-    def _next_batch(self) -> StepFiles | None:
+    @property
+    def _over(self) -> bool:
+        """Whether no further step will be trained: the last one is, or a measured one has the reward to stop at."""
+        self._record_evaluations()
+        stop = self.step >= self.records.last and self.reports.reached(self.pool_config.evaluation.stop_at)
+        return stop or self.step >= self.pool_config.train.steps
+
+    def _next_batch(self) -> StepFiles | Literal[True] | None:
+        """The files of the next step, if they are there; True if there will be none."""
+        if self._over:
+            return True
         batch = self.files.batch(self.step + 1, self.progress.consumed, self.steps.bound)
         if batch is None:
             self.idle.tick(self.files.awaited.cause)

@@ -132,7 +132,7 @@ class PoolOpener:
             if source.pool == self._config.pool:
                 serve_as_peer(client, self._account)
             document, pool, shared = client.pool_config(_OPENING_SECONDS), client.pool(), self._shared
-            self._refuse_slow(client, pool, document)
+            self._refuse_unfit(client, pool, document)
             weights = JudgedWeights(client, self._config.poll_seconds, self._kept_steps)
             judge = FileJudge(
                 document, self._engine, Sources(client.objects), weights, shared.verdicts, shared.retained,
@@ -153,17 +153,19 @@ class PoolOpener:
         patience = (max(1.0, (window - _DEADLINE_MARGIN) / 2) for window in windows)
         return PoolCollaborators(client, orchestrator, judge, document, *patience)
 
-    def _refuse_slow(self, client: PoolClient, pool: Pool | None, document: PoolConfig) -> None:
-        """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, unless a seat
-        promised to judge it."""
-        slow = too_slow(document, pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool is not None else None
-        if pool is None or slow is None:
+    def _refuse_unfit(self, client: PoolClient, pool: Pool | None, document: PoolConfig) -> None:
+        """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, or whose
+        thresholds are of another audit rate, unless a seat promised to judge it."""
+        if pool is None:
+            return
+        misfit, terms = document.checks.misfit(pool.terms.auditRate), pool.terms
+        unfit = misfit or too_slow(document, terms.commitWindow, terms.juryCommitWindow)
+        if unfit is None:
             return
         if not promised(pool, (seat for voter in self._shared.voters for seat in client.state.seats_of_voter(voter))):
-            raise ConfigError(slow.what, f"its owner can mend that: {slow.hint}")
-        log.warning(
-            "pool %d may be TOO SLOW to judge in time (muster validator judge --stop): %s", pool.pool, slow.what
-        )
+            raise ConfigError(unfit.what, f"its owner can mend that: {unfit.hint}")
+        risk = "REFUSE HONEST FILES" if misfit else "be TOO SLOW to judge in time"
+        log.warning("pool %d may %s (muster validator judge --stop): %s", pool.pool, risk, unfit.what)
 
     def _warm(self, client: PoolClient, pool: Pool | None, judge: FileJudge) -> None:
         """Load the newest weights, and say in the home folder that we can judge. Raises MusterError where they cannot

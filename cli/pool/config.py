@@ -6,7 +6,6 @@ import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -246,20 +245,12 @@ def costs_text(cost: dict[str, int]) -> str:
     )
 
 
-_SHIPPED = (BF16_CHECKS, ChecksConfig())
-
-
-def _same_thresholds(checks: ChecksConfig, others: ChecksConfig) -> bool:
-    """Whether all thresholds that a calibration measures are equal."""
-    from calibration.bounds import MEASUREMENTS
-
-    return all(getattr(checks, name) == getattr(others, name) for name in MEASUREMENTS)
-
-
 def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[ConfigError]:
     """Return why the pool could take no file, or would lose them: configuration, terms and budget do not fit."""
     cost, problems = costs(config, terms, budget), []
-    if config.model.dtype == "bfloat16" and any(map(partial(_same_thresholds, config.checks), _SHIPPED)):
+    if misfit := config.checks.misfit(terms.auditRate):
+        problems.append(misfit)
+    elif config.model.dtype == "bfloat16" and config.checks.audit_rate is None:
         what = "its thresholds were not measured on this model: in bfloat16 honest files may be refused, and slashed"
         problems.append(ConfigError(what, "measure them with `muster pool calibrate --apply`"))
     if config.work.rows > _MAX_ROWS:

@@ -124,8 +124,8 @@ class Snapshot:
             return "waiting for the pool on chain"
         if not self.pool.steps:
             return "waiting for the first policy step"
-        collects = self.config.data is not None
-        if self.pool.status in ("closing", "settled") if collects else self.pool.step >= self.config.train.steps:
+        collects, done = self.config.data is not None, self.consumed.over or self.pool.step >= self.config.train.steps
+        if self.pool.status in ("closing", "settled") if collects else done:
             return "finished"
         if not any(account.member for account in self.accounts):
             return "waiting for nodes to join"

@@ -47,7 +47,7 @@ class _Run(Collector):
     def collect(self) -> Iterator[Metric]:
         service, view = self._service, self._service.view
         state, pool, now = view.state, view.pool(view.state), service.clock()
-        yield from chain_metrics(view, service.config.train.steps, now)
+        yield from chain_metrics(view, 0 if service.consumed().over else service.config.train.steps, now)
         yield from participant_metrics(service.heartbeats.newest(), now)
         yield GaugeMetricFamily("muster_head_block", "Block up to which the chain is followed.", state.head)
         trouble = int(bool(view.error))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.dashboard.documents import shown_source, tallies
 from orchestrator.dashboard.page import report_page
-from orchestrator.dashboard.views import chain_entry, history, newest_reward, step_views
+from orchestrator.dashboard.views import chain_entry, history, newest_rewards, step_views
 from protocol.api import run, views
 from protocol.api.base import Amount, ResponseBody, Rows
 from protocol.api.endpoints import RECORD, ROLLOUTS, SUBMISSION, VERDICTS, Get
@@ -287,7 +287,6 @@ def documents(summary: RunSummary | None, record: run.RunRecord, details: FileDe
 
 
 def _overview(record: run.RunRecord, tokens: int) -> views.Overview:
-    reward, heldout = newest_reward(record.reports)
     decided = sum(bool(file.decided) for file in record.submissions)
     seconds = max(0, int(record.time - record.started))
     copied = views.Overview.model_fields.keys() & run.RunRecord.model_fields.keys()
@@ -301,8 +300,7 @@ def _overview(record: run.RunRecord, tokens: int) -> views.Overview:
     return views.Overview(
         **fields,
         chain=chain_entry(record.chain_id, head=record.head, age=0.0, head_age=0.0, error=record.chain_error),
-        reward=reward,
-        heldout=heldout,
+        **newest_rewards(record.reports),
         tokens=tokens,
         throughput=views.ThroughputEntry(seconds=seconds, files=decided, tokens=tokens),
         map="".join(node.state.value[0] for node in record.nodes),

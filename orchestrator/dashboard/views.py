@@ -144,7 +144,6 @@ def get_sources(query: Query) -> SourceList:
 @view(endpoints.OVERVIEW, "Where the run stands, in short")
 def get_overview(query: Query) -> views.Overview:
     state, tallies, nodes = query.state, query.tallies().values(), query.node_states().values()
-    reward, heldout = newest_reward(query.reports)
     times = query.view.heard, query.view.moved
     age, head_age = (None if time is None else max(0.0, query.now - time) for time in times)
     fields, chain_id = query.run_fields(), query.service.uploads.pool.chain_id
@@ -152,8 +151,7 @@ def get_overview(query: Query) -> views.Overview:
     return views.Overview(
         **fields,
         chain=chain_entry(chain_id, head=state.head, age=age, head_age=head_age, error=query.view.error),
-        reward=reward,
-        heldout=heldout,
+        **newest_rewards(query.reports),
         counts=documents.counts(sum((tally.files for tally in tallies), Counter[str]())),
         tokens=sum(tally.tokens for tally in tallies),
         throughput=_throughput(query),
@@ -190,11 +188,15 @@ def _throughput(query: Query) -> views.ThroughputEntry:
     return views.ThroughputEntry(seconds=THROUGHPUT_SECONDS, files=len(decided), tokens=tokens)
 
 
-def newest_reward(reports: list[run.ReportEntry]) -> tuple[float | None, float | None]:
-    """Return the newest mean reward trained on, and the newest held-out one."""
+def newest_rewards(reports: list[run.ReportEntry]) -> dict[str, Any]:
+    """Return the newest mean reward trained on, and the newest held-out one with its step, as fields of an Overview."""
     rewards = [documents.reward_entry(report) for report in reversed(reports)]
-    reward = next((entry.reward for entry in rewards if entry.reward is not None), None)
-    return reward, next((entry.heldout for entry in rewards if entry.heldout is not None), None)
+    held_out = next((entry for entry in rewards if entry.heldout is not None), None)
+    return {
+        "reward": next((entry.reward for entry in rewards if entry.reward is not None), None),
+        "heldout": held_out and held_out.heldout,
+        "heldout_step": held_out and held_out.step,
+    }
 
 
 @view(endpoints.POOLS, "Pools of the same contracts")

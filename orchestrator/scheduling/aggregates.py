@@ -1,5 +1,6 @@
 """What a pool's files add up to, and which of them were trained on, updated from one chain state to the next."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ from orchestrator.ledger import sums_of
 class ConsumedFiles:
     """Which files were trained on, by the trainer's reports, matched by content: a reorganisation may change sequences.
     `files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps, of files not on chain at the time of the report;
-    `newest`: the newest step reported, 0 before the first."""
+    `newest`: the newest step reported, 0 before the first; `over`: whether it is the run's last."""
 
     files: dict[str, list[int]] = field(default_factory=dict)
     unnamed: dict[int, list[int]] = field(default_factory=dict)
     newest: int = 0
+    over: bool = False
 
     def steps(self, sub: Submission) -> list[int]:
         """Return the steps that trained on a submission; more than one should not happen."""
@@ -47,7 +49,9 @@ def report_version(session: Session) -> tuple[object, ...]:
 
 
 def load_consumed(session: Session) -> ConsumedFiles:
-    consumed = ConsumedFiles(newest=session.scalar(select(func.max(StepReportRow.step))) or 0)
+    newest = session.scalars(select(StepReportRow).order_by(StepReportRow.step.desc()).limit(1)).first()
+    over = newest is not None and bool(json.loads(newest.body).get("final"))
+    consumed = ConsumedFiles(newest=newest.step if newest else 0, over=over)
     for row in session.scalars(select(ConsumedRow).order_by(ConsumedRow.step)):
         if row.sha256:
             consumed.files.setdefault(row.sha256, []).append(row.step)

@@ -255,6 +255,7 @@ class Leases:
         facts = QueueState(
             published=pool.step if pool and pool.steps else None,
             trained=self._consumed.newest,
+            over=self._consumed.over,
             consumed=set(self._aggregates.consumed),
             files=list(self._aggregates.queued.values()),
             granted=self._store.granted,

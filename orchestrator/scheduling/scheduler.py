@@ -126,7 +126,8 @@ class QueueState:
     be trained on; leases: the open ones; asked: node → when it was last told to wait; granted: node → when it last got
     a lease; reached: node → the newest step that it ever got a lease of; closed: why no more work will ever be wanted,
     or empty; halted: why none is taken for now, or empty; affordable: further files that the free budget covers;
-    changed: when a file was last settled or consumed or a step published; count: the files in flight, if counted.
+    changed: when a file was last settled or consumed or a step published; count: the files in flight, if counted;
+    over: whether the trainer reported a last step.
     """
 
     published: int | None
@@ -144,6 +145,7 @@ class QueueState:
     changed: float = math.inf
     pace: Pace = field(default_factory=Pace)
     count: InFlightEntry | None = None
+    over: bool = False
 
 
 def oldest_step(rule: Rule, queue: QueueState) -> int:
@@ -299,8 +301,8 @@ def _lease(
 def _step(rule: Rule, queue: QueueState, node: Requester) -> int | Wait:
     if queue.published is None:
         return Wait(1.0, "the first policy step is not published yet")
-    if not rule.bought and max(queue.published, queue.trained) >= rule.steps:
-        return Wait(10.0, f"all {rule.steps} training steps are done")
+    if not rule.bought and (queue.over or max(queue.published, queue.trained) >= rule.steps):
+        return Wait(10.0, "all training steps are done")
     if queue.usable is None or (not rule.bought and queue.usable < queue.published - rule.max_off_policy_steps):
         return Wait(0.5, f"the seed block of policy step {queue.published} is not confirmed yet")
     if queue.usable < node.joined_step:

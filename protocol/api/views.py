@@ -73,11 +73,13 @@ class ThroughputEntry(ResponseBody):
 
 class Overview(run.RunOutline):
     """Where a run stands, small enough to be asked for often. `map` has the first letter of each node's state, in the
-    order of joining. `held`: who has which policy step, newest first."""
+    order of joining. `held`: who has which policy step, newest first. `heldout`: the newest held-out reward, of
+    policy step `heldout_step`."""
 
     chain: ChainEntry
     reward: float | None
     heldout: float | None
+    heldout_step: int | None = None
     counts: Counts
     tokens: int
     throughput: ThroughputEntry

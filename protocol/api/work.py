@@ -369,7 +369,7 @@ class HeartbeatResponse(ResponseBody):
 
 
 class StepRequest(RequestBody):
-    """The trainer's report on the making of policy step `step`; timings in seconds."""
+    """The trainer's report on the making of policy step `step`; timings in seconds. `final`: none will follow."""
 
     MAX_BYTES: ClassVar[int] = 1 << 20
     step: StepNumber
@@ -377,6 +377,7 @@ class StepRequest(RequestBody):
     metrics: Metrics = Field(default_factory=dict)
     timings: Metrics = Field(default_factory=dict)
     evaluation: SignedEvaluation | None = None
+    final: bool = False
 
     @field_validator("consumed")
     @classmethod

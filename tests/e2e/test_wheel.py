@@ -40,7 +40,8 @@ def install(wheel: Path, python: Path, folder: Path) -> Path:
     shutil.copy(wheel, release)
     wheelhouse.build(release, [str(python)])
     (bare / "sh").symlink_to("/bin/sh")
-    env = {"PATH": str(bare), "HOME": os.environ["HOME"], "UV_TOOL_DIR": str(tools), "UV_TOOL_BIN_DIR": str(folder)}
+    machine = {name: value for name, value in os.environ.items() if name == "HOME" or name.startswith(("SSL_", "UV_"))}
+    env = machine | {"PATH": str(bare), "UV_TOOL_DIR": str(tools), "UV_TOOL_BIN_DIR": str(folder)}
     argv = [str(ROOT / ".venv" / "bin" / "uv"), "tool", "install", "--quiet", "--python", str(python)]
     argv += ["--find-links", str(release), "-c", str(release / "versions.txt")]
     argv += ["--overrides", str(release / "overrides.txt"), "muster[localnet]"]

@@ -69,6 +69,12 @@ def test_the_trainers_reports(desk: Desk) -> None:
         {"step": 0, "reward": None, "heldout": 0.25, "sets": measured["evaluation"]["results"]},
         {"step": 1, "reward": 0.5, "heldout": None, "sets": []},
     ]
+    assert desk.get("dashboard")["phase"] != "finished"
+    assert "are done" not in desk.lease(NODE).get("reason", "")
+    desk.now += 1
+    assert desk.post(OWNER, "/v1/steps", {**report, "final": True}).status_code == 200
+    assert desk.get("dashboard")["phase"] == "finished"
+    assert "are done" in desk.lease(NODE)["reason"]
 
 
 def test_an_evaluation_is_the_owners_word_on_that_step_of_that_pool(desk: Desk) -> None:

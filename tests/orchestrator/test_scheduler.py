@@ -74,6 +74,7 @@ HOARD, AHEAD = (replace(EMPTY, leases=[lease("0xa", one), lease("0xa", one + 1)]
         (replace(EMPTY, published=4, usable=2), A, None, 0.0, RULE, "not confirmed"),
         (replace(EMPTY, published=5, usable=5), A, None, 0.0, RULE, "are done"),
         (replace(EMPTY, trained=5), A, None, 0.0, RULE, "are done"),
+        (replace(EMPTY, over=True), A, None, 0.0, RULE, "are done"),
         (EMPTY, Requester("0xa", 0, 1), None, 0.0, RULE, "joined late"),
         # An expired lease frees its place.
         (FOUR, Requester("0xe", 0, 0), None, 29.0, RULE, "as many as training can use"),

@@ -52,6 +52,7 @@ def algorithm(**fields: Any) -> dict[str, Any]:
         (algorithm(loss={"name": "dppo"}, importance_cap=0), "loss dppo compares with the sampling policy"),
         (algorithm(importance_cap=0.5), "importance_cap below 1 would shrink fresh rollouts too"),
         (algorithm(normaliser="constant"), 'normaliser "constant" and constant_length (tokens) go together'),
+        (algorithm(kl={"teacher": "t"}), "kl.teacher teaches nothing without a kl.coefficient"),
         (algorithm(constant_length=9), 'normaliser "constant" and constant_length (tokens) go together'),
         ({"minibatches": 513}, "train.minibatches exceeds the rollouts of a step"),
         ({"optimizer": {"method": {"name": "sgd"}}}, "`train.optimizer.method`: Input tag 'sgd'"),
@@ -70,6 +71,10 @@ def test_what_work_and_training_promise_one_another_is_checked() -> None:
         document({}, {"samples_per_problem": 1})
     with pytest.raises(ConfigError, match="length_alpha makes rewards negative"):
         document(algorithm(advantage="maxrl"), {"length_alpha": 0.001})
+    with pytest.raises(ConfigError, match=r"advantage none, and no kl\.teacher"):
+        document(algorithm(advantage="none"))
+    taught = algorithm(advantage="none", kl={"coefficient": 1.0, "teacher": "t"})
+    assert document(taught, {"samples_per_problem": 1}).train.algorithm.kl.teacher == "t"
 
 
 def test_a_loss_is_chosen_by_name_and_survives_the_canonical_document() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocol.config import AdvantageName, OverlongConfig
+from protocol.config import AdvantageName, AlgorithmConfig, KlConfig, OverlongConfig
 from trainer.data.advantage import ADVANTAGES, group_advantages, overlong_penalty, select
 from trainer.data.batch import Group, TrainRollout
 
@@ -20,6 +20,8 @@ def slow(name: AdvantageName, rewards: list[float]) -> list[float]:
         return [reward - mean for reward in rewards]
     if name == "normalised":
         return [(reward - mean) / (statistics.stdev(rewards) + 1e-4) for reward in rewards]
+    if name == "none":
+        return [0.0] * len(rewards)
     if name == "maxrl":
         return [(reward - mean) / mean for reward in rewards]
     others = [statistics.fmean(rewards[:place] + rewards[place + 1 :]) for place in range(len(rewards))]
@@ -51,9 +53,13 @@ def test_groups_without_signal_are_dropped() -> None:
     def group(*rewards: float) -> Group:
         return tuple(TrainRollout((1,), (2, 3), reward) for reward in rewards)
 
-    chosen = select([group(1, 1, 1), group(0, 1, 0, 1), group(0.1, 0.1), group()], ADVANTAGES["mean"])
+    groups = [group(1, 1, 1), group(0, 1, 0, 1), group(0.1, 0.1), group()]
+    chosen = select(groups, AlgorithmConfig())
     assert (chosen.used, chosen.dropped) == (1, 3)
     assert [one.advantage for one in chosen.samples] == [-0.5, 0.5, -0.5, 0.5]
+    taught = select(groups, AlgorithmConfig(kl=KlConfig(coefficient=1.0, teacher="teacher")))
+    assert (taught.used, taught.dropped) == (3, 1)
+    assert [one.advantage for one in taught.samples] == [0.0] * 3 + [-0.5, 0.5, -0.5, 0.5] + [0.0] * 2
 
 
 def test_an_answer_loses_reward_only_over_the_last_tokens_of_the_longest() -> None:

@@ -19,8 +19,9 @@ from protocol.config import (
     ScheduleConfig,
     TrainConfig,
 )
-from protocol.models import eos_ids, load_tokenizer
-from tests.trainer.helpers import same, some_groups, weights_of
+from protocol.errors import ConfigError
+from protocol.models import eos_ids, load_tokenizer, save_byte_tokenizer
+from tests.trainer.helpers import same, small_model, some_groups, weights_of
 from trainer.data.batch import Source, micro_batch
 from trainer.distributed import Ranks
 from trainer.learner import Learner, LearnerGroup
@@ -58,6 +59,43 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     assert (metrics.groups_used, metrics.groups_dropped) == (1, 1)
     assert (metrics.clip_low, metrics.clip_high) == (0.0, 0.0)
     assert metrics.kl == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_teacher_alone_gives_every_token_the_gradient_of_the_divergence_from_it(base: Path, tmp_path: Path) -> None:
+    """Of KL(policy ‖ teacher): (ln π − ln π_teacher)·∇ln π in the mean, whatever the rewards."""
+    teacher = small_model(tmp_path / "teacher", seed=1)
+    config = TrainConfig(
+        algorithm=AlgorithmConfig(
+            importance_cap=0, advantage="none", kl=KlConfig(coefficient=0.5, teacher=str(teacher))
+        ),
+        optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=1e-2, weight_decay=0.0), grad_clip=1e9),
+    )
+    groups = some_groups(5, count=2)
+    learner = Learner(base, config, 0.8)
+    metrics = learner.train_step(groups)
+    student: Any = load_model(base, "float32").requires_grad_(True)
+    fixed: Any = load_model(teacher, "float32")
+    total: Any = torch.zeros(())
+    for rollout in (rollout for group in groups for rollout in group):
+        read, made = torch.tensor([rollout.tokens]), torch.tensor(rollout.output)[:, None]
+        logs, goal = (
+            torch.log_softmax(model(input_ids=read).logits[0, len(rollout.prompt) - 1 : -1].double() / 0.8, -1)
+            for model in (student, fixed)
+        )
+        logs, goal = logs.gather(1, made), goal.gather(1, made)
+        total = total + ((logs - goal).detach() * logs).sum()
+    (0.5 * total / sum(len(r.output) for g in groups for r in g)).backward()
+    norm = torch.sqrt(sum((p.grad**2).sum() for p in student.parameters()))
+    assert metrics.grad_norm == pytest.approx(float(norm), rel=1e-3)
+    assert (metrics.groups_used, metrics.groups_dropped) == (2, 0)
+    assert learner.train_step(groups).loss < metrics.loss, "nearer to the teacher"
+
+
+def test_a_teacher_with_another_tokenizer_is_refused(base: Path, tmp_path: Path) -> None:
+    save_byte_tokenizer(small_model(tmp_path / "teacher"), ("other",))
+    algorithm = AlgorithmConfig(kl=KlConfig(coefficient=1.0, teacher=str(tmp_path / "teacher")))
+    with pytest.raises(ConfigError, match="has another tokenizer than the policy"):
+        Learner(base, TrainConfig(algorithm=algorithm), 1.0)
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:

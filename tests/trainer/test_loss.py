@@ -310,5 +310,5 @@ def test_the_plain_estimator_has_the_gradient_of_the_other_divergence() -> None:
 def test_a_penalty_without_the_base_models_logprobs_is_refused() -> None:
     logits, old, sampled, base = distributions()
     batch = replace(every_token(logits.log_softmax(0), old, sampled, base), reference=None)
-    with pytest.raises(ValueError, match="needs the base model's log-probs"):
+    with pytest.raises(ValueError, match="needs the reference's log-probs"):
         kl_loss(batch, 1.0, UNBIASED)

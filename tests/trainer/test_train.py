@@ -14,17 +14,21 @@ import pytest
 
 from benchmarks.resume import run as run_resume
 from localnet.plan import DEMO_ENVIRONMENT
+from protocol.config import EvaluationConfig, TrainConfig
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.identity import PoolId
 from protocol.verdict import Code
 from protocol.waits import wait_for
+from tests.trainer import world as world_module
 from tests.trainer.crew import on_ranks, outcomes
 from tests.trainer.world import (
+    FILES,
     NODE,
     OWNER,
     POOLS,
     STRANGER,
     Killed,
+    QuarterSolver,
     TrainersWorld,
     check_kills,
     config_of,
@@ -123,6 +127,27 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     told = world.reports[3].metrics
     assert told["staleness_mean"] == 2.0
     assert told["mismatch"] == metrics[2]["mismatch"]
+
+
+def test_a_run_ends_with_the_reward_to_stop_at_and_stays_ended_after_a_kill(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for files that nobody makes when the evaluation comes, and has steps left."""
+    goals = EvaluationConfig(every=1, stop_at=0.25)
+    endless = world_module.CONFIG.model_copy(update={"evaluation": goals, "train": TrainConfig(files_per_step=2)})
+    monkeypatch.setattr(world_module, "CONFIG", endless)
+    monkeypatch.setattr(QuarterSolver, "least_step", 2)
+    world = TrainersWorld(base, tmp_path)
+    assert not killed(world, 40)
+    again = start(world)
+    assert again.run() == EXIT_DONE
+    last = max(world.reports)
+    assert 2 <= last <= FILES / 2
+    assert [report.final for _, report in sorted(world.reports.items())] == [False] * last + [True]
+    assert len(world.steps) == last + 1
+    assert start(world).run() == EXIT_DONE
+    assert len(world.steps) == last + 1
+    assert world.reports[last].final
 
 
 def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> None:

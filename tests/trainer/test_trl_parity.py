@@ -1,9 +1,11 @@
 """What TRL has too gives TRL's numbers on the same inputs: losses with their gradients, KL, normalisers, advantages."""
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -161,6 +163,28 @@ def test_loss_and_gradient_are_trls(case: str, folder: Path) -> None:
         leaves = [batch.logp, batch.entropy] if config.entropy_coefficient else [batch.logp]
         gradients = zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(peer, leaves), strict=True)
         assert all(torch.allclose(one, other, rtol=1e-6, atol=1e-7) for one, other in gradients)
+
+
+def test_distillation_has_the_gradient_of_trls() -> None:
+    """Its importance-weighted on-policy distillation, at weights of 1; the losses themselves have other values."""
+    from trl.experimental.iw_opd import IWOPDTrainer
+
+    torch.manual_seed(0)
+    logits, teacher, tokens = torch.randn(3, 7, 11), torch.randn(3, 7, 11).log_softmax(-1), torch.randint(11, (3, 7))
+    logits.requires_grad_(True)
+    chosen = (values.gather(-1, tokens[..., None])[..., 0] for values in (logits.log_softmax(-1), teacher))
+    logp, reference = (values.flatten() for values in chosen)
+    none, sequence = torch.zeros(21), torch.arange(3).repeat_interleave(7)
+    config = AlgorithmConfig.model_validate({"advantage": "none", "kl": {"coefficient": 1.0, "teacher": "t"}})
+    batch = TokenBatch(logp, logp.detach(), None, none, none, reference, sequence)
+    loss = (token_weights(config, sequence, 21, 3) * make_loss(config)(batch).loss).sum()
+    settings = {"temperature": 1.0, "iw_opd_gamma": 0.0, "iw_opd_epsilon": 1e-8}
+    metrics: Any = defaultdict(lambda: defaultdict(list))
+    trainer: Any = SimpleNamespace(**settings, model=SimpleNamespace(training=True), _metrics=metrics)
+    compute: Any = IWOPDTrainer._compute_iw_opd_loss
+    peer = compute(trainer, logits, tokens, tokens, reference.detach().view(3, 7))
+    ours, theirs = (torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (loss, peer))
+    assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -165,11 +165,14 @@ class PoolInMemory:
 
 
 class QuarterSolver:
-    """Measures without a model."""
+    """Measures without a model, nothing before `least_step`."""
+
+    least_step = 0
 
     def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
         assert (folder / "config.json").is_file()
-        return [SetResult(name="held-out", problems=4, samples=1, average=0.25, error=0.0, length=3.0, seconds=0.0)]
+        average = 0.25 if step >= self.least_step else 0.0
+        return [SetResult(name="held-out", problems=4, samples=1, average=average, error=0.0, length=3.0, seconds=0.0)]
 
     def stop(self) -> None:
         pass

@@ -12,7 +12,7 @@ import pytest
 from chain.indexer.records import Pool, Seat, Step
 from chain.indexer.state import State
 from protocol.accounts import Account
-from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
+from protocol.config import ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError, UnreachableError
 from protocol.identity import PoolId
 from protocol.seeds import Work
@@ -137,23 +137,28 @@ def pool(window: int, group: int = 0) -> Pool:
     return Pool(7, POOLS, bytes(32), made, 0, 0)
 
 
-def refuse(home: Path, served: Pool, seconds: float, *seats: Seat) -> None:
+def refuse(home: Path, served: Pool, document: PoolConfig, *seats: Seat) -> None:
     state = State(head=9, seats={one.seat: one for one in seats}, pools={served.pool: served})
     client: Any = SimpleNamespace(state=state)
-    opener(home)._refuse_slow(client, served, programs(seconds))
+    opener(home)._refuse_unfit(client, served, document)
 
 
-def test_a_slow_pool_is_not_opened_where_no_seat_promised_to_judge_it(tmp_path: Path) -> None:
-    refuse(tmp_path, pool(2304), 0.5)
-    for served, seats in ((pool(2303), ()), (pool(2303, FAMILY), (seat(groups=(FAMILY,)),))):
+SLOW = programs(0.5)
+ELSEWHERE = SLOW.model_copy(update={"checks": ChecksConfig(audit_rate=4096)})
+UNFIT = [(SLOW, pool(2303), "2304 calls of 0.5 s"), (ELSEWHERE, pool(2304), "an audit rate of 4096, its terms have")]
+
+
+@pytest.mark.parametrize(("document", "served", "why"), UNFIT)
+def test_a_pool_that_is_slow_or_might_refuse_honest_files_is_opened_only_by_seats_that_promised_to_judge_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, document: PoolConfig, served: Pool, why: str
+) -> None:
+    refuse(tmp_path, pool(2304), SLOW)
+    for seats in ((), (seat(groups=(FAMILY,)),)):
         with pytest.raises(ConfigError) as error:
-            refuse(tmp_path, served, 0.5, *seats)
-        assert "program: scoring a lane of 16 files may take 2304 calls of 0.5 s" in error.value.what
-
-
-def test_where_silence_is_fined_it_is_judged_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    refuse(tmp_path, pool(2303), 0.5, seat(groups=(7,)))
-    assert [one for one in caplog.messages if "pool 7 may be TOO SLOW to judge in time" in one and "2304 calls" in one]
+            refuse(tmp_path, replace(served, terms=replace(served.terms, group=FAMILY * len(seats))), document, *seats)
+        assert why in error.value.what
+    refuse(tmp_path, served, document, seat(groups=(7,)))  # its silence is fined
+    assert [line for line in caplog.messages if "pool 7 may " in line and why in line]
 
 
 @pytest.mark.parametrize(

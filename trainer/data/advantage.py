@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import AdvantageName, OverlongConfig
+from protocol.config import AdvantageName, AlgorithmConfig, OverlongConfig
 from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 Rewards = NDArray[np.float64]
@@ -41,6 +41,7 @@ ADVANTAGES: dict[AdvantageName, Advantage] = {
     "normalised": normalised,
     "leave_one_out": leave_one_out,
     "maxrl": maxrl,
+    "none": np.zeros_like,
 }
 
 
@@ -61,24 +62,24 @@ def overlong_penalty(tokens: int, longest: int, config: OverlongConfig | None) -
 
 @dataclass(frozen=True)
 class Selection:
-    """Samples with signal, and how many groups had some or none."""
+    """Samples with a signal, and how many groups had some or none."""
 
     samples: tuple[TrainRollout, ...]
     used: int
     dropped: int
 
 
-def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
-    """Drop groups without advantages and give the samples of the others theirs; `advantage` is for groups whose
-    environment has no estimator of its own."""
+def select(groups: Iterable[Group], config: AlgorithmConfig) -> Selection:
+    """Give samples the advantages that their environment's estimator, or else the run's, finds, and drop groups without
+    any; with a teacher, from whom every token has a signal, none."""
     samples: list[TrainRollout] = []
     used = dropped = 0
     for group in groups:
         settings = group[0].settings if group else GroupSettings()
-        chosen = ADVANTAGES[settings.advantage] if settings.advantage else advantage
+        chosen = ADVANTAGES[settings.advantage or config.advantage]
         rewards = np.asarray([sample.reward for sample in group], dtype=np.float64)
         values = settings.scale * group_advantages(rewards, chosen)
-        if not values.any():
+        if not group or not (values.any() or config.kl.teacher):
             dropped += 1
             continue
         used += 1

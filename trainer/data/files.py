@@ -19,7 +19,7 @@ from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 from trainer.config import TrainerConfig
-from trainer.data.advantage import ADVANTAGES, overlong_penalty, select
+from trainer.data.advantage import overlong_penalty, select
 from trainer.data.batch import Group, GroupSettings, Source, TrainRollout
 from trainer.data.waiting import AwaitedFiles, StallTimeout
 from trainer.reports.records import Records, file_id
@@ -246,7 +246,7 @@ class FileCollector:
         if online is None or len(files) >= online.max_files:
             return len(files) >= self._train.max_files
         groups = (group for sub in files for group in self._groups[file_id(sub)])
-        return select(groups, ADVANTAGES[self._train.algorithm.advantage]).used >= online.groups
+        return select(groups, self._train.algorithm).used >= online.groups
 
     def _load(self, sub: Submission) -> None:
         """Read a file. Refuse one that cannot be used, stays absent, or stays without a score while others have theirs.

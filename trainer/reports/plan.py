@@ -84,7 +84,7 @@ def accounts(
     parameters = list(model.parameters())
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     if train.algorithm.kl.coefficient:
-        reference = model_of(source)
+        reference = model_of(train.algorithm.kl.teacher or source)
         prepare_model(reference, exact, chunk, True, None)
         frozen += reference.parameters()
     held = [parameter for parameter in parameters if parameter.requires_grad]

@@ -139,20 +139,33 @@ class Reports:
         self.service, self.records = service, records
         self._evaluations = records.evaluations()
         self._waiting: dict[int, StepRequest] = {}
-        self._next_try = 0.0
+        self._next_try, self._final = 0.0, -1
 
     @property
     def evaluated(self) -> set[int]:
         """Policy steps whose evaluation is recorded."""
         return set(self._evaluations)
 
+    def reached(self, reward: float | None) -> bool:
+        """Return whether any evaluation found this reward in its first set."""
+        found = (result.average for signed in self._evaluations.values() for result in signed.evaluation.results[:1])
+        return reward is not None and any(average >= reward for average in found)
+
     def evaluation(self, signed: SignedEvaluation) -> None:
         """Record an evaluation and report its step again with it."""
         step = signed.evaluation.step
         self.records.add_evaluation(signed)
         self._evaluations[step] = signed
-        self.add(step, next((entry for entry in self.records.metrics() if entry["step"] == step), {}))
+        self._again(step)
         self.flush()
+
+    def finish(self, step: int) -> None:
+        """Report a step again as the run's last."""
+        self._final = step
+        self._again(step)
+
+    def _again(self, step: int) -> None:
+        self.add(step, next((entry for entry in self.records.metrics() if entry["step"] == step), {}))
 
     def add(self, step: int, document: dict[str, Any]) -> None:
         """Report a step as its record says; a metric that is not finite is left out."""
@@ -165,6 +178,7 @@ class Reports:
             metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
             timings=document.get("timings", {}),
             evaluation=self._evaluations.get(step),
+            final=step == self._final,
         )
 
     def catch_up(self) -> None:

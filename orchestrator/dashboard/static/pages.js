@@ -70,7 +70,8 @@ function filesChart(history) {
 const TRAINING = [["Entropy (nats)", figure, ["metric/entropy", "entropy"]],
   ["Loss", figure, ["metric/loss", "loss"]],
   ["Gradient norm", figure, ["metric/grad_norm", "before clipping"]],
-  ["Clipped tokens", share, ["metric/clip_low", "lower bound"], ["metric/clip_high", "upper bound"]],
+  ["Clipped tokens", share, ["metric/clip_low", "lower bound"], ["metric/clip_high", "upper bound"],
+    ["metric/masked", "masked for mismatch"]],
   ["Mismatch and movement (KL)", figure, ["metric/mismatch", "workers to trainer"], ["metric/kl", "within the step"]],
   ["Length (tokens)", figure, ["metric/output_length_mean", "mean output"], ["metric/length_error", "off the target"]],
   ["Groups without signal", share, ["metric/dropped_share", "dropped"]],
@@ -212,7 +213,7 @@ const disputePage = {
           found.resolved ? el("li", {}, "The outcome stands as ", pill(found.outcome), found.reward !== "0"
             ? `; the disputer was paid ${tokens(found.reward)}.` : ".") : null)),
         card("File", {}, el("p", {}, fileLink(file.sequence), " of ", address("node", file.node))),
-        ...juries.map(one => card(`Jury of trial ${one.number}`, {}, table("Votes of the jury", [["Seat", {main: true}],
+        ...juries.map(one => card(`Jury of trial ${one.number}`, {}, table(`Votes of jury ${one.number}`, [["Seat", {main: true}],
           ["Owner"], ["Vote"]], one.members.map(member => [count(member.seat), address("validator", member.owner),
           member.code ? pill(member.code) : member.committed ? "committed" : "none"]))))),
     ];
@@ -313,11 +314,11 @@ const joinPage = {
         ["Fee of a validator", `${tokens(terms.fee)} tokens for each file`]])) : null,
       el("div", {class: "grid"},
         card("As a node", {}, commands([["Install, in a checkout of muster", "make setup"],
-          ["Make two keys, and check this computer", `muster init operator --pool ${url} && muster node check`],
+          ["Write a profile, and check this computer", `muster init operator --pool ${url} && muster node check`],
           ["Make one file and have it judged, without risk", "muster node dry-run"],
           ["See the terms and start; a pool that lends stakes needs nothing of yours", `muster node up --pool ${url}`],
           ["Later", "muster node status"]])),
-        card("As a validator", {}, commands([["Make the keys", `muster init validator --pool ${url}`],
+        card("As a validator", {}, commands([["Write a profile", `muster init validator --pool ${url}`],
           ["Bond a seat and judge", `muster validator up --pool ${url}`],
           ["Later", "muster validator status"]])),
         card("As the owner of a pool", {}, commands([
@@ -474,7 +475,7 @@ function headline(overview) {
   return tiles([
     ["Policy step", [count(overview.step), el("small", {}, ` of ${count(overview.steps)}`)]],
     ["Reward", figure(overview.reward), {sub: overview.heldout == null ? "trained on"
-      : `held out ${figure(overview.heldout)}`}],
+      : `held out ${figure(overview.heldout)} at step ${overview.heldout_step}`}],
     ["Files accepted", compact(counts.accepted ?? 0), {sub: `${count(counts.pending ?? 0)} awaiting a verdict`}],
     ["Files not accepted", compact(refused), {sub: decided ? `${share(refused / decided)} of those decided` : "none decided"}],
     ["Tokens verified", compact(overview.tokens), {sub: `${compact(throughput.tokens)} in ${duration(throughput.seconds)}`}],
@@ -502,7 +503,7 @@ function samplesCard(samples) {
   return samples.length ? card("What the model answers", {wide: true, note: "From accepted files, of the base model "
     + "and of the newest step."}, el("div", {class: "grid"}, samples.map(({file, told}) => el("div", {},
     el("h3", {}, "Step ", stepLink(file.step), ", ", el("a", {href: link("files", file.sequence)}, `file ${file.sequence}`)),
-    completions(few(told)))))) : null;
+    completions(few(told), ` of file ${file.sequence}`))))) : null;
 }
 
 function heldCard({held, step}) {
@@ -832,10 +833,11 @@ function inWords(file, now) {
 function votes({panels}) {
   if (!panels) return null;
   if (!panels.length) return card("Votes", {}, el("p", {class: "empty"}, "No committee has been drawn yet."));
+  const named = one => one.kind === "jury" ? `Jury of trial ${one.number}`
+    : one.number ? `Committee, round ${one.number + 1}` : "Committee";
   return card("Votes", {}, ...panels.flatMap(one => [
-    el("h3", {}, one.kind === "jury" ? `Jury of trial ${one.number}` : one.number ? `Committee, round ${one.number + 1}`
-      : "Committee", " ", one.outcome ? pill(one.outcome) : pill("open", "")),
-    table(`Votes of the ${one.kind}`, [["Seat", {main: true}], ["Owner"], ["Vote"], ["Verdict"]], one.members.map(member =>
+    el("h3", {}, named(one), " ", one.outcome ? pill(one.outcome) : pill("open", "")),
+    table(`Votes: ${named(one)}`, [["Seat", {main: true}], ["Owner"], ["Vote"], ["Verdict"]], one.members.map(member =>
       [`${member.seat}`, address("validator", member.owner), member.code ? pill(member.code)
         : member.committed ? "committed" : "none", member.verdict ? el("a", {href: `v1/objects/${member.verdict}`},
         code(member.verdict.slice(9, 73))) : null]))]));
@@ -870,7 +872,8 @@ function checks(told) {
 
 const shown = value => Array.isArray(value) ? value.map(figure).join(", ") || "none" : figure(value);
 
-function completions(told) {
+// `whose`: tells a screen reader the rows of several files on one page apart.
+function completions(told, whose = "") {
   if (!told) return el("p", {class: "empty"}, READING);
   if (told.failed || told.problem) return el("p", {class: "empty"}, told.failed || told.problem);
   return el("div", {class: "rollouts"}, ...told.rows.map(row => el("article", {class: "rollout"},
@@ -879,9 +882,9 @@ function completions(told) {
     el("p", {class: "note"}, `${plural(row.prompt_tokens, "prompt token")}, ${plural(row.output_tokens, "output token")}`
       + `${row.target_length ? `, ${row.target_length} asked for` : ""}; ${row.stopped ? "ended by itself" : "cut off at the limit"}`
       + `${row.length_penalty ? `; length penalty ${figure(row.length_penalty)}` : ""}${row.text ? "" : "; token ids"}`),
-    el("pre", {class: "prompt", dir: "auto", tabindex: 0, role: "region", "aria-label": `Prompt of row ${row.row}`},
-      row.prompt), el("pre", {dir: "auto", tabindex: 0, role: "region", "aria-label": `Completion of row ${row.row}`},
-      row.completion))));
+    el("pre", {class: "prompt", dir: "auto", tabindex: 0, role: "region", "aria-label": `Prompt of row ${row.row}${whose}`},
+      row.prompt), el("pre", {dir: "auto", tabindex: 0, role: "region",
+      "aria-label": `Completion of row ${row.row}${whose}`}, row.completion))));
 }
 
 // Shows the page that the address names, and keeps it up to date.

@@ -56,17 +56,22 @@ def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], bu
 def test_a_bfloat16_pool_is_not_made_with_the_thresholds_of_another_model() -> None:
     """Rounding differs from model to model, and a refused file is slashed."""
     model = CONFIG.model.model_copy(update={"dtype": "bfloat16"})
-    banded = BF16_CHECKS.model_copy(update={"unsure_band": 0.4, "eos_probability_min": 1e-3})
     for checks, refused in (
         (BF16_CHECKS, True),
-        (ChecksConfig(), True),
-        (banded, True),
-        (ChecksConfig(sampling_gap_reject=2), False),
+        (ChecksConfig(sampling_gap_reject=2), True),
+        (ChecksConfig(audit_rate=TERMS.auditRate), False),
     ):
         config = CONFIG.model_copy(update={"model": model, "checks": checks})
-        found = [str(one) for one in contradictions(config, replace(TERMS, maxUnits=1), 10**12 * BUDGET)]
+        found = [str(one) for one in contradictions(config, TERMS, BUDGET)]
         assert any("muster pool calibrate" in one for one in found) == refused
     assert not any("calibrate" in str(one) for one in contradictions(CONFIG, TERMS, BUDGET)), "float32 is exact enough"
+
+
+def test_thresholds_hold_at_the_audit_rate_that_they_were_measured_at() -> None:
+    for measured, audited, refused in ((65536, 4096, True), (4096, 65536, True), (4096, 4096, False)):
+        config = CONFIG.model_copy(update={"checks": ChecksConfig(audit_rate=measured)})
+        found = [str(one) for one in contradictions(config, replace(TERMS, auditRate=audited), BUDGET)]
+        assert any(f"--audit-rate {audited} --apply" in line for line in found) == refused
 
 
 def test_files_larger_than_contracts_buckets_or_scorers_take_are_named() -> None:

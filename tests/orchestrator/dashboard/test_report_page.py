@@ -12,6 +12,7 @@ from tests.orchestrator.chain import CHEAT, NODE
 from tests.orchestrator.conftest import EVIL, Desk
 from tests.orchestrator.crowd import serve_crowd
 from tests.orchestrator.dashboard.conftest import PAGES, Opening, Visit
+from tests.orchestrator.dashboard.test_pages import findings
 
 
 def opened(visit: Opening, text: str, folder: Path) -> Visit:
@@ -46,7 +47,9 @@ def test_a_finished_run_is_read_from_a_file(finished: RunRecord, visit: Opening,
 def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, tmp_path: Path) -> None:
     desk = serve_crowd(tmp_path, nodes=20, files=1100)
     state, evidence = desk.view.state, desk.service.evidence
-    submission = get_submission(Snapshot(desk.service), 0)
+    judged = get_submission(Snapshot(desk.service), 0)
+    again = [panel.model_copy(update={"number": panel.number + 1}) for panel in judged.panels]
+    submission = judged.model_copy(update={"panels": [*judged.panels, *again]})
     details = FileDetails(
         submissions=[submission], verdicts=[evidence.verdicts(state, 0)], rollouts=[evidence.rollouts(state, 0, 0)]
     )
@@ -61,21 +64,28 @@ def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, 
     assert "3 reject: weights, 1 accept" in seen.text()
     seen.open("files/0")
     assert "17 + 25 = 42" in seen.text()
+    assert not findings(seen)
     seen.open("files/5")
     assert "The report holds nothing of this name." in seen.text()
     assert not seen.complaints
 
 
-def test_the_overview_shows_what_the_model_answers(visit: Opening, tmp_path: Path) -> None:
+def test_the_overview_shows_what_the_model_answers_and_reads_well_aloud(visit: Opening, tmp_path: Path) -> None:
     desk = serve_crowd(tmp_path, nodes=20, files=20)
     whole = record(desk.service)
-    first = next(one for one in whole.submissions if one.sequence == 0)
-    run = whole.model_copy(update={"submissions": [first.model_copy(update={"status": "accepted", "step": 0})]})
-    details = FileDetails(rollouts=[desk.service.evidence.rollouts(desk.view.state, 0, 0)])
+    files = [
+        file.model_copy(update={"status": "accepted", "step": file.sequence})
+        for file in whole.submissions
+        if file.sequence < 2
+    ]
+    told = desk.service.evidence.rollouts(desk.view.state, 0, 0)
+    details = FileDetails(rollouts=[told, told.model_copy(update={"sequence": 1})])
+    run = whole.model_copy(update={"submissions": files})
     seen = opened(visit, report_page(documents(None, run, details)), tmp_path).open("")
     card = seen.page.locator("section.card", has_text="What the model answers")
-    card.get_by_text("What is 17 + 25?").first.wait_for()
+    card.get_by_text("What is 17 + 25?").nth(1).wait_for()
     assert "17 + 25 = 42" in card.inner_text()
+    assert not findings(seen)
     assert not seen.complaints
 
 

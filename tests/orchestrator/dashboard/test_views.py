@@ -1,7 +1,9 @@
 """The documents behind the dashboard's pages: paged, filtered, exact, and cheap however many ask."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
 from tests.orchestrator.conftest import URL, Desk, is_error
 from tests.orchestrator.crowd import Crowd, Still, give_evidence
+from trainer.reports.metrics import SCALARS
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,7 @@ def test_the_report_embeds_what_the_service_answers(desk: Desk) -> None:
     desk.chain.publish(1)
     desk.follow()
     desk.report(1, [0], metrics={"reward": 0.5}, evaluation=desk.evaluation(1, 0.75))
+    desk.report(2, [1], metrics={"reward": 0.625})
     sent = RunRecord.model_validate_json(record(desk.service).model_dump_json())
     embedded = documents(None, sent).model_dump(mode="json")
     assert embedded["history"] == desk.get("history")
@@ -91,6 +95,13 @@ def test_the_report_embeds_what_the_service_answers(desk: Desk) -> None:
     live, same = desk.get("overview"), embedded["overview"]
     differing = {name for name in live if live[name] != same[name]}
     assert differing <= {"time", "chain", "throughput", "terms", "in_flight"}
+    assert (live["reward"], live["heldout"], live["heldout_step"]) == (0.625, 0.75, 1)
+
+
+def test_every_number_of_a_training_step_has_a_chart_with_a_title() -> None:
+    script = (files("orchestrator") / "dashboard" / "static" / "pages.js").read_text()
+    charted = set(re.findall(r'"metric/(\w+)"', script))
+    assert SCALARS.keys() - {"step", "heldout_loss"} == charted - {"reward"}
 
 
 def test_a_file_has_its_votes_and_what_became_of_it(busy: Desk, crowd: Crowd) -> None:
