@@ -1,5 +1,7 @@
 """The scheduler: a virtual clock, an order that follows from the seed, and kills that nothing survives."""
 
+from functools import partial
+
 import pytest
 
 from simulation.scheduler import START, Deadlock, Process, Scheduler
@@ -11,9 +13,13 @@ def order(seed: int) -> tuple[list[int], str]:
     scheduler.begin(seed)
     process = Process("p")
 
+    def nap(number: int) -> None:
+        scheduler.sleep(1.0)
+        ran.append(number)
+
     def main() -> None:
         for number in range(5):
-            scheduler.spawn(process, f"task {number}", lambda number=number: (scheduler.sleep(1.0), ran.append(number)))  # type: ignore[misc]
+            scheduler.spawn(process, f"task {number}", partial(nap, number))
         scheduler.sleep(2.0)
 
     scheduler.run(main, process)
