@@ -8,6 +8,7 @@ import _threading_local
 import concurrent.futures as futures
 import concurrent.futures.thread as executors
 import itertools
+import logging
 import os
 import queue
 import random
@@ -236,6 +237,9 @@ def install(scheduler: Scheduler) -> None:
     lib._time = clock.monotonic = clock.perf_counter = clock.time = scheduler.read_clock
     clock.monotonic_ns = clock.perf_counter_ns = clock.time_ns = lambda: int(scheduler.read_clock() * 1e9)
     clock.sleep = scheduler.sleep
+    # A log line is no look at the clock: what is logged must change nothing.
+    logs: Any = logging
+    logs.time = SimpleNamespace(**vars(time) | {"time": lambda: scheduler.now})
     queues: Any = queue
     queues.time, queues.SimpleQueue = scheduler.read_clock, queues._PySimpleQueue
     pool: Any = executors
