@@ -120,7 +120,7 @@ class TimedPool:
     def _file(self, number: int) -> Iterator[Event]:
         node, counter = self.addresses[-1 - number % (len(self.addresses) // 2)], number // (len(self.addresses) // 2)
         sha = hashlib.sha256(b"file %d" % number).digest()
-        placed = number << 96 | pack_work(POOL, 0, counter, 100, 8)
+        placed = number << 104 | pack_work(POOL, 0, counter, 100, 8)
         yield self._event("Pools", "WorkSubmitted", node=node, placed=placed, root=sha, fileHash=sha)
         if number >= DECIDED_AFTER:
             sequence, word = number - DECIDED_AFTER, int(Code.ACCEPT) << 240 | int(time.time()) << 208

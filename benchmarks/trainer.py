@@ -140,7 +140,7 @@ def packing_waste(count: int = 2048, longest: int = 16384, row_tokens: int = 327
 
 
 def save_small_llama(
-    folder: Path, vocabulary: int, heads: int = 6, kv_heads: int = 2, intermediate: int = 1024
+    folder: Path, vocabulary: int, heads: int = 6, kv_heads: int = 2, intermediate: int = 1024, layers: int = 8
 ) -> None:
     """Write a Llama of random weights, 64 dimensions a head, embeddings tied, with a tokenizer of bytes. By default in
     SmolLM2-135M's proportions, scaled to 19 million parameters."""
@@ -150,7 +150,7 @@ def save_small_llama(
         vocab_size=vocabulary,
         hidden_size=64 * heads,
         intermediate_size=intermediate,
-        num_hidden_layers=8,
+        num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         max_position_embeddings=4096,

@@ -230,6 +230,7 @@ class Seats(Contract):
         return self.call("topUp", seat, takes=max(self.bond() - self.seat_of(seat)["bond"], 0))
 
 
+NEVER = (1 << 256) - 1  # when what nobody signed expires
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
 # Blocks: chains know the hashes of 256, a call may wait for the rest, and an endpoint lags behind another.
 _ANCHOR_REACH, _LAG = 100, 8
@@ -263,11 +264,32 @@ def refused_file(error: ContractError) -> RefusedFile | None:
     return RefusedFile(error.arguments["index"], ContractError(error.call, error.arguments["reason"], error.tx_hash))
 
 
+_ACCOUNT = {
+    "earned": 46, "spent": 46, "pending": 34, "limit": 34, "counter": 22, "barrier": 32, "joinedStep": 20,
+    "unsettled": 10, "frozen": 10, "removed": 1, "slashed": 1,
+}  # fmt: skip
+
+
+def account_fields(word: int) -> dict[str, int]:
+    """Return what a node's account in a pool holds (contracts/src/libraries/AccountSlot.sol)."""
+    fields = {}
+    for name, bits in _ACCOUNT.items():
+        fields[name], word = word & (1 << bits) - 1, word >> bits
+    return fields
+
+
+def pool_fields(words: tuple[Struct, Struct]) -> Struct:
+    """Return what `Pools.poolOf` says, and when the owner of a pool that is closing can take the leftovers."""
+    intake, desk = words
+    return intake | desk | {"settleAt": desk["since"] + desk["unbonding"]}
+
+
 class Pools(Contract):
     """Called by pool owners, operators, nodes and keepers.
 
     `fund` adds base units to the budget; `settle_pool`, after the last window, returns those sent to the owner.
-    `join_for` and `leave_for` send what the node key signed; the former's last argument is an invite, or empty.
+    `join` and `leave_pool` are the node's or its operator's, or with the node key's signature anybody's.
+    `withdraw_fees` sends a seat's fees of committees to its owner.
     `refresh` recomputes a member's limit after its stake grew. `review_seats` lets an understaffed pool take work once
     its group has the seats, or the reverse.
     """
@@ -279,15 +301,20 @@ class Pools(Contract):
     close_pool = Sends[[int], Receipt]()
     settle_pool = Sends[[int], int]("LeftoverTaken.amount")
     remove_node = Sends[[int, str], Receipt]()
-    join = Sends[[int, str], Receipt]()
-    join_with_invite = Sends[[int, str, int, bytes], Receipt]()
-    leave_pool = Sends[[int, str], Receipt]()
-    join_for = Sends[[int, str, int, bytes, bytes], Receipt]()
-    leave_for = Sends[[int, str, int, bytes], Receipt]()
+    withdraw_fees = Sends[[int], Receipt]()
     refresh = Sends[[int, str], Receipt]()
     review_seats = Sends[[int], Receipt]()
-    pool_of = Reads[[int], Struct]()
+    pool_of = Reads[[int], Struct](pool_fields)
+    account_of = Reads[[int, str], Struct](account_fields)
     pool_count = Reads[[], int]()
+
+    def join(
+        self, pool: int, node: str, expiry: int = NEVER, signature: bytes = b"", invite: bytes = b""
+    ) -> ContractCall[Receipt]:
+        return self.call("join", pool, node, expiry, signature, invite)
+
+    def leave_pool(self, pool: int, node: str, expiry: int = NEVER, signature: bytes = b"") -> ContractCall[Receipt]:
+        return self.call("leavePool", pool, node, expiry, signature)
 
     def create_pool(self, terms: Terms, budget: int) -> ContractCall[int]:
         """Create an open pool and escrow `budget` base units; returns its number."""
@@ -501,6 +528,9 @@ class FailingRollout:
     proof: Sequence[bytes]
 
 
+CANARIES_DOMAIN, DECOY_CONSENT = "muster-canaries", "DecoyConsent(bytes32 leaf)"
+
+
 class Canaries(Contract):
     """Called by pool owners, for files whose nodes' keys they have."""
 
@@ -520,7 +550,7 @@ class Canaries(Contract):
         pool, params = submission.pool, Params(self.client, self.deployment).values()
         terms = Court(self.client, self.deployment).terms_of(pool)
         leaf = self.leaf(planted.salt, pool, submission.step, submission.node, submission.counter)
-        consent = self.signed(decoy, "muster-canaries", "DecoyConsent(bytes32 leaf)", leaf)
+        consent = self.signed(decoy, CANARIES_DOMAIN, DECOY_CONSENT, leaf)
         # The jurors of a dispute that the opening ends are paid, too.
         juries = 2 if submission.disputed else 1
         deposit = terms.committee * params["canarySlash"] + juries * terms.jury * terms.juryFee

@@ -108,9 +108,15 @@ def _command() -> int:
     return code if isinstance(code, int) else Exit.DONE
 
 
+_NAMED_BY = {"node": "operator", "address": "validator"}  # option → whose profile names it
+
+
 def usage_error(error: TyperException) -> str:
     """Return one line on a command that was typed wrongly, ending in where to look; empty if its help was shown."""
     message = " ".join(error.format_message().split()).rstrip(".")
+    option = getattr(getattr(error, "param", None), "name", "")
+    if message.startswith("Missing") and (role := _NAMED_BY.get(option)):
+        message += f", which the profile names that `muster init {role}` writes"
     context = getattr(error, "ctx", None)
     nouns = itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
     command = context.command_path if context is not None else " ".join(["muster", *nouns])

@@ -165,7 +165,7 @@ class Sponsor:
             return ""
         if known.sponsor != self._suite.client.address:
             return "this service lent the node no stake: its operator joins by itself"
-        self._suite.pools.join_for(pool.pool, node, asked.expiry, bytes.fromhex(asked.join[2:]), b"").send()
+        self._suite.pools.join(pool.pool, node, asked.expiry, bytes.fromhex(asked.join[2:])).send()
         log.info("node %s joined", node)
         return ""
 
@@ -175,7 +175,7 @@ class Sponsor:
             return EXPIRED
         if self._is_member(node):
             leaving = bytes.fromhex(asked.leave[2:])
-            self._suite.pools.leave_for(self._view.pool_id, node, asked.expiry, leaving).send()
+            self._suite.pools.leave_pool(self._view.pool_id, node, asked.expiry, leaving).send()
             log.info("node %s left", node)
         return ""
 

@@ -4,7 +4,7 @@ Kills and reorganisations need no special cases: the account's counter on chain 
 says whether it exists already.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -108,7 +108,8 @@ def decide(
     next_file = counter
     while next_file in usable or next_file in making:
         next_file += 1
-    makes = bool(steps) and not closed and len(waiting) < MOST_HANDED_IN
+    full = len(waiting) >= _most_waiting(waiting, pool.terms, now)
+    makes = bool(steps) and not closed and not full
     decided = partial(Decision, counter=next_file if makes else None, steps=steps)
     due = usable.get(account.counter)
     if due is not None and _is_left_out(state, due, pool, account, now):
@@ -117,12 +118,21 @@ def decide(
         return decided(Do.HAND_IN, "a finished file is not on chain", usable[counter])
     if closed and not waiting:
         return closed
-    if closed or len(waiting) >= MOST_HANDED_IN:
+    if closed or full:
         files = f"{len(waiting)} files wait for the service to relay them, the first is file {account.counter}"
         return decided(Do.WAIT, files, waiting[0])
     if not steps:
         return Decision(Do.WAIT, "no policy step with a confirmed seed that this node may work for")
     return decided(Do.WAIT)
+
+
+def _most_waiting(waiting: Sequence[JournalEntry], terms: Terms, now: int) -> int:
+    """Return how many files may wait for the service while another one is made. It relays a full lane at once, so a
+    node that fills lanes goes on while none waits long. A service that stops relaying costs it few files, or what it
+    makes in a tenth of its patience."""
+    receipt = waiting[0].receipt if waiting else None
+    soon = receipt is not None and now < receipt.time + relay_patience(terms) / 10
+    return MOST_LEASES if soon else MOST_HANDED_IN
 
 
 def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account, now: int) -> bool:

@@ -163,7 +163,7 @@ def _work(
 ) -> Iterator[tuple[str, list[str], str]]:
     """Submissions of sequences up to `files`, outcomes of those up to `settled`, and some claims."""
     for sequence in range(parent.files, files):
-        placed = sequence << 96 | pack_work(1, 0, sequence // nodes, _units(sequence), 8)
+        placed = sequence << 104 | pack_work(1, 0, sequence // nodes, _units(sequence), 8)
         node = address(10_000 + sequence % nodes)
         yield _log("Pools", "WorkSubmitted", plain=(node, placed, seed, _digest(sequence, seed)))
     for sequence in range(parent.settled, settled):

@@ -5,10 +5,11 @@ docs/reference/contracts.md.
 """
 
 from array import array
-from collections.abc import MutableSequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
 from functools import cache
+from operator import eq
 from typing import Any
 
 from protocol.encoding import encode_words, keccak
@@ -91,6 +92,50 @@ class Step:
     tx: str
 
 
+ReadNumbers = Callable[[int], tuple[int, "array[int]"]]
+
+
+class FileNumbers(Sequence[int]):
+    """Numbers of files in their order, which only grow. The first `archived` of them lie elsewhere, from where `read`
+    gets them: it returns a run of numbers with the one at that position, and the position of its first."""
+
+    def __init__(self, numbers: Iterable[int] = (), archived: int = 0, read: "ReadNumbers | None" = None) -> None:
+        self.kept, self.archived, self.read = array("I", numbers), archived, read
+        self._run = 0, array("I")
+
+    def append(self, number: int) -> None:
+        self.kept.append(number)
+
+    def after(self, count: int, read: "ReadNumbers") -> "FileNumbers":
+        """Return the same numbers, of which the first `count` of those kept are archived."""
+        return FileNumbers(self.kept[count:], self.archived + count, read)
+
+    def __len__(self) -> int:
+        return self.archived + len(self.kept)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if position >= self.archived:
+            return self.kept[position - self.archived]
+        if position < 0 or self.read is None:
+            raise IndexError(index)
+        first, run = self._run
+        if not 0 <= position - first < len(run):
+            first, run = self._run = self.read(position)
+        return run[position - first]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileNumbers) and len(self) == len(other) and all(map(eq, self, other))
+
+    def __copy__(self) -> "FileNumbers":
+        return self.after(0, self.read) if self.read else FileNumbers(self.kept)
+
+    def __reduce__(self) -> Any:
+        return FileNumbers, (self.kept, self.archived)
+
+
 @dataclass
 class Pool:
     """`service`: the key that relays files, at `service_url` (unchecked); the one before it may until `previous_until`.
@@ -116,7 +161,7 @@ class Pool:
     leftover: int = 0
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
-    sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
+    sequences: FileNumbers = field(default_factory=FileNumbers)
     refused: set[int] = field(default_factory=set)
 
     @property
@@ -170,7 +215,7 @@ class Account:
     eject_challenge: int = 0
     slashed: int = 0
     archived_hint: int = -1
-    sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
+    sequences: FileNumbers = field(default_factory=FileNumbers)
 
     @property
     def eject_label(self) -> str:
@@ -192,7 +237,7 @@ class Account:
 
 def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
     """Pack what a file's hashes do not say into one word, without its sequence."""
-    return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
+    return pool << 136 | step << 72 | counter << 48 | units << 16 | rows
 
 
 @dataclass
@@ -257,7 +302,7 @@ class Submission:
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
         packed = pack_work(self.pool, self.step, self.counter, self.units, self.rows)
-        return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 96))
+        return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 104))
 
     @property
     def file_ref(self) -> tuple[bytes, str, int]:
@@ -290,7 +335,8 @@ class Node:
 @dataclass
 class Seat:
     """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
-    the validator `groups` it opted into, and of those in `left_groups` up to the epoch there."""
+    the validator `groups` it opted into, and of those in `left_groups` up to the epoch there. `fees`: base units of
+    committees' fees that its owner can withdraw."""
 
     seat: int
     owner: str
@@ -304,6 +350,7 @@ class Seat:
     closed: bool = False
     penalised: int = 0
     earned: int = 0
+    fees: int = 0
     groups: tuple[int, ...] = ()
     left_groups: dict[int, int] = field(default_factory=dict)
 
@@ -330,7 +377,8 @@ class Slash:
 
 @dataclass(frozen=True)
 class Payment:
-    """Base units paid out: `kind` claim (to the operator of `node`), fee or jury (to a seat's owner) or leftover."""
+    """Base units paid out: `kind` claim (to the operator of `node`), fee (which a seat's owner withdraws), jury (to
+    such an owner) or leftover."""
 
     kind: str
     to: str

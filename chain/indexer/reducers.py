@@ -200,13 +200,13 @@ class Pools(Reducer):
 
     def WorkSubmitted(self, a: Args) -> None:
         state, event, placed = self.state, self.event, a["placed"]
-        key = placed >> 128, placed >> 96 & 0xFFFFFFFF
+        key = placed >> 136, placed >> 104 & 0xFFFFFFFF
         sub = records.Submission(
             *key,
             a["node"],
-            step=placed >> 64 & 0xFFFFFFFF,
-            counter=placed >> 40 & 0xFFFFFF,
-            units=placed >> 16 & 0xFFFFFF,
+            step=placed >> 72 & 0xFFFFFFFF,
+            counter=placed >> 48 & 0xFFFFFF,
+            units=placed >> 16 & 0xFFFFFFFF,
             rows=placed & 0xFFFF,
             root=a["root"],
             sha256=a["fileHash"],
@@ -325,6 +325,9 @@ class Pools(Reducer):
         self.state.pools[a["pool"]].claimed += a["amount"]
         self.pay("claim", account.operator, a["pool"], a["amount"], a["node"], a["units"])
 
+    def FeesWithdrawn(self, a: Args) -> None:
+        self.state.seats[a["seat"]].fees -= a["amount"]
+
     def JuryPaid(self, a: Args) -> None:
         self.state.pools[a["pool"]].juries_paid += a["amount"]
         key = "juries", a["to"], a["pool"]
@@ -390,17 +393,19 @@ class Court(Reducer):
         decided.codes = decided.codes & ~(15 << shift) | a["code"] << shift
 
     def MemberAbsent(self, a: Args) -> None:
-        self.slash("seat", a["seat"], 0, a["penalty"], a["pool"], a["lane"] << 4)
+        ballot = a["ballot"]
+        self.slash("seat", ballot >> 16 & 0xFFFF, 0, a["penalty"], ballot >> 64, (ballot >> 32 & 0xFFFFFFFF) << 4)
 
     def MemberClosed(self, a: Args) -> None:
-        closed = self.state.lanes[a["pool"], a["lane"]].rounds[a["round"]]
-        closed.closed.add(closed.seats.index(a["seat"]))
-        seat, pool = self.state.seats[a["seat"]], self.state.pools[a["pool"]]
+        ballot = a["ballot"]
+        self.round(ballot).closed.add(ballot & 0xFF)
+        seat, pool = self.state.seats[ballot >> 16 & 0xFFFF], self.state.pools[ballot >> 64]
         seat.earned += a["paid"]
+        seat.fees += a["paid"]
         pool.fees_paid += a["paid"]
         pool.fees_burnt += a["burnt"]
         if a["paid"]:
-            self.pay("fee", seat.owner, a["pool"], a["paid"])
+            self.pay("fee", seat.owner, pool.pool, a["paid"])
         if a["penalty"]:
             self.MemberAbsent(a)
 

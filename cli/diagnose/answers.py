@@ -284,9 +284,11 @@ def seats_answers(look: StatusLook) -> Facts:
     def earned(chain: Facts) -> list[str]:
         if not seats:
             return []
-        fees, lost = (show_tokens(sum(seat[name] for seat in seats)) for name in ("earned", "penalised"))
+        names = "earned", "fees", "penalised"
+        fees, left, lost = (show_tokens(sum(seat[name] for seat in seats)) for name in names)
         due = counted(sum(seat["due"] for seat in seats), "vote")
-        lines = [f"fees {fees} tokens, penalties {lost}; {due} can be settled now (muster validator claim)"]
+        more = f"{left} tokens withdrawn and {due} settled by: muster validator claim"
+        lines = [f"fees {fees} tokens, penalties {lost}; {more}"]
         return lines + [
             f"the bond of seat {seat['seat']}, {show_tokens(seat['bond'])} tokens, unlocks "
             + at(seat["release_at"], chain["now"])
@@ -347,6 +349,8 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
     seats, epoch, lines, leaving = chain["seats"], chain["epoch"], [], []
     if not seats:
         return ["bond a seat: muster validator up"]
+    if all(seat["standing"] == "closed" for seat in seats):
+        return ["nothing: every bond is withdrawn; to judge again: muster validator up"]
     for seat in seats:
         number, standing, until = seat["seat"], seat["standing"], seat["drawable_until"]
         if standing == "active" and not seat["groups"]:
@@ -365,8 +369,10 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
                 if epoch <= until
                 else f"start unbonding seat {number}: muster validator leave --seat {number}"
             )
-        if standing == "unbonding" and chain["now"] >= seat["release_at"]:
-            lines.append(f"take the bond of seat {number}: muster validator leave --seat {number}")
+        if standing == "unbonding":
+            step = f"take the bond of seat {number}: muster validator leave --seat {number}"
+            unlocks = at(seat["release_at"], chain["now"])
+            lines.append(step if unlocks == "now" else f"once it unlocks, {unlocks}, {step}")
     needs = _FEW_LANES * _LANE_GAS * chain["gas_price"]
     lines += [
         f"gas for fewer than {_FEW_LANES} lanes is left: send {needs / _ETHER:.6f} ETH to {voter}"

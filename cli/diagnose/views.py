@@ -234,7 +234,7 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
     memberships = list(memberships_of(state, seat.seat))
     leaving = seat.left_epoch and not seat.release_at and not seat.closed
     return {
-        **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
+        **picked(seat, "seat", "owner", "voter", "bond", "earned", "fees", "penalised", "release_at"),
         "standing": seat_standing(seat),
         "groups": [describe(group) for group in seat.groups],
         "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.validator_group in seat.groups],
@@ -306,7 +306,7 @@ def open_rounds(state: State, seat: int) -> Iterator[dict[str, Any]]:
             yield {"pool": lane.pool, "lane": lane.lane, "seat": seat, **voted}
 
 
-_AMOUNTS = ("stake", "paid", "slashed", "bond", "earned", "penalised")
+_AMOUNTS = ("stake", "paid", "slashed", "bond", "earned", "fees", "penalised")
 
 
 def _rows(records: list[dict[str, Any]], names: Sequence[str]) -> list[list[object]]:

@@ -32,7 +32,7 @@ from protocol.verdict import LANE
 from trainer.model.tiny_model import TINY_SOURCE
 from validator.challenges import no_evidence
 
-_MAX_ROWS, _MAX_UNITS = 65535, (1 << 24) - 1  # of a file, as contracts count
+_MAX_ROWS, _MAX_UNITS = 65535, (1 << 32) - 1  # of a file, as contracts count
 _MAX_UPLOAD = 5 << 30  # bytes that S3 takes in one request
 VALIDATOR_SPEED = {"bfloat16": 100.0, "float32": 25.0}
 """10¹² operations a second of a validator's pass where nothing else is stated: assumed, not measured."""

@@ -161,8 +161,8 @@ def join(
         call = suite.stakes.deposit(name, stake)
         planned.append(PlannedTransaction(f"add {show_tokens(stake)} tokens to the stake of node {name}", call))
     if joins:
-        invited = given and (given.expiry, given.signature)
-        call = suite.pools.join_with_invite(number, name, *invited) if invited else suite.pools.join(number, name)
+        invited: dict[str, Any] = {"expiry": given.expiry, "invite": given.signature} if given else {}
+        call = suite.pools.join(number, name, **invited)
         planned.append(PlannedTransaction(f"node {name} joins pool {number}", call, after=bool(planned)))
     elif stake:
         refresh = suite.pools.refresh(number, name)

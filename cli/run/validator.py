@@ -136,7 +136,7 @@ def claim(
     by: Acting,
     seat: Annotated[int | None, Option(min=0, help="Only this seat; all of yours if missing.")] = None,
 ) -> None:
-    """Settle every vote that is due: fees go to the seat's owner, penalties are taken."""
+    """Settle every vote that is due, penalties too, and send all fees to the seat's owner."""
     from cli.diagnose.views import due, jury_duties, seats_of
 
     session = by.open()
@@ -150,6 +150,10 @@ def claim(
         for trial, juror in jury_duties(state, number):
             title = f"close seat {number}'s part in jury {trial}"
             planned.append(PlannedTransaction(title, juries.close(trial, juror)))
+    for number in seats:
+        if planned or state.seats[number].fees:
+            title = f"withdraw the fees of seat {number}"
+            planned.append(PlannedTransaction(title, session.suite.pools.withdraw_fees(number)))
     if not planned:
         raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
     before = session.suite.token.balance_of(session.client.address)

@@ -10,7 +10,7 @@ import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
-import {FileData, NotYet, Suite} from "./libraries/Types.sol";
+import {AlreadyConcluded, FileData, NotYet, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Appeals
@@ -40,9 +40,7 @@ contract Appeals is SuiteContract {
     /// @notice A member of an overturned majority lost `amount`.
     event MemberPenalised(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
 
-    error NotCanaries();
     error NoDispute();
-    error AlreadyResolved();
 
     /// By FileId.
     mapping(uint256 id => Dispute) private _disputes;
@@ -68,7 +66,7 @@ contract Appeals is SuiteContract {
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
-        if (dispute_.resolved) revert AlreadyResolved();
+        if (dispute_.resolved) revert AlreadyConcluded();
         _awaitCanary(pool, sequence, file);
         (uint256 verdict, bool ended) = Juries(juries).proceed(dispute_.trial);
         if (ended) _resolve(dispute_, pool, sequence, file, verdict);
@@ -78,10 +76,10 @@ contract Appeals is SuiteContract {
     /// @notice Ends a dispute of a file that is opened as a canary. Canaries only. `code` is the committee's outcome,
     /// `used` the fees of jurors who had revealed, to be sent to Juries.
     function cancel(uint256 pool, uint256 sequence) external nonReentrant returns (uint256 code, uint256 used) {
-        if (msg.sender != canaries) revert NotCanaries();
+        _onlyFrom(canaries, canaries);
         Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
-        if (dispute_.resolved) revert AlreadyResolved();
+        if (dispute_.resolved) revert AlreadyConcluded();
         dispute_.resolved = true;
         code = dispute_.code;
         // there is one jury: nothing is done with it before the window in which a canary can be opened is over

@@ -12,7 +12,7 @@ import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {AlreadyConcluded, FileData, PoolTerms, Suite, WindowOver} from "./libraries/Types.sol";
+import {AlreadyConcluded, BadSignature, FileData, PoolTerms, Suite, WindowOver} from "./libraries/Types.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
@@ -70,10 +70,7 @@ contract Canaries is SuiteContract {
     event CanaryConcluded(uint256 indexed pool, uint256 indexed sequence, bool upheld, uint256 code);
     event SeatSlashed(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
 
-    error NotThisFile();
-    error NotPoolOwner();
     error NotPlanted();
-    error NoConsent();
     error NotInFile();
     error NotInSample();
     error BadReason();
@@ -107,7 +104,7 @@ contract Canaries is SuiteContract {
         Rollout calldata rollout,
         uint256 reason
     ) external nonReentrant {
-        if (Pools(pools).ownerOf(pool) != msg.sender) revert NotPoolOwner();
+        if (Pools(pools).ownerOf(pool) != msg.sender) revert Pools.NotOwner();
         if (!Codes.isReject(reason)) revert BadReason();
         PoolTerms memory terms = Court(court).termsOf(pool);
         _checkPlanted(pool, file, planted);
@@ -183,7 +180,7 @@ contract Canaries is SuiteContract {
         }
         // by its key, never ERC-1271: nobody's file is of node 0, and no contract is asked what it consented to
         (address signer,,) = ECDSA.tryRecoverCalldata(consentDigest(leaf), planted.consent);
-        if (signer != file.node) revert NoConsent();
+        if (signer != file.node) revert BadSignature();
     }
 
     function _checkRollout(
@@ -207,7 +204,7 @@ contract Canaries is SuiteContract {
         uint256 slot = Pools(pools).wordOf(pool, sequence);
         if (slot.phase() == FileSlot.DISPUTED) {
             bytes32 inner = FileDigest.inner(pool, sequence, file);
-            if (FileDigest.digest(inner, file.node) != slot.digest()) revert NotThisFile();
+            if (FileDigest.digest(inner, file.node) != slot.digest()) revert Pools.WrongFile(sequence);
             if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
             return Appeals(appeals).cancel(pool, sequence);
         }

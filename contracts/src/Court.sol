@@ -11,7 +11,7 @@ import {LaneSlot} from "./libraries/LaneSlot.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
 import {Tally} from "./libraries/Tally.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {FileRef, NotPools, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
+import {FileRef, NotYet, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
@@ -26,24 +26,6 @@ import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
 contract Court is SuiteContract {
     using LaneSlot for uint256;
-
-    struct Round {
-        /// Until the draw the block whose hash seeds it, then the time of the draw, and of settlement afterwards.
-        uint256 time;
-        /// Seed of the draw and of the audit sample: eight random bytes, left-padded; zero before the draw.
-        bytes32 seed;
-        /// Drawn seats.
-        uint256[] seats;
-        /// Bit j: seat j has committed, revealed.
-        uint256 committed;
-        uint256 revealed;
-        /// Its members are paid.
-        bool closed;
-        bool settled;
-        /// Sixteen 4-bit codes: UNDECIDED for a place that this round judges, then its outcome; NONE without a
-        /// file.
-        uint256 codes;
-    }
 
     /// @notice What opens a member's vote: see `reveal`.
     struct Opening {
@@ -72,23 +54,13 @@ contract Court is SuiteContract {
     /// @notice Round 1 will be seeded by the hash of `seedBlock`.
     event LaneRedrawn(uint256 indexed pool, uint256 indexed lane, uint256 seedBlock);
     event OutcomeSet(uint256 indexed pool, uint256 indexed lane, uint256 place, uint256 round, uint256 code);
-    event MemberClosed(
-        uint256 indexed pool,
-        uint256 indexed lane,
-        uint256 indexed seat,
-        uint256 round,
-        uint256 paid,
-        uint256 burnt,
-        uint256 penalty
-    );
+    /// @notice `paid` base units are the seat's to withdraw (`Pools.withdrawFees`).
+    event MemberClosed(uint256 ballot, uint256 paid, uint256 burnt, uint256 penalty);
     /// @notice A drawn seat that did not reveal lost `penalty` at settlement.
-    event MemberAbsent(
-        uint256 indexed pool, uint256 indexed lane, uint256 indexed seat, uint256 round, uint256 penalty
-    );
+    event MemberAbsent(uint256 ballot, uint256 penalty);
 
     /// @notice A lane of the largest files would earn more than the bonds of a committee's majority.
     error PayAboveBonds(uint256 pay, uint256 bonds);
-    error NotAppeals();
     /// @notice No such lane or round.
     error NoSuchLane();
     /// @notice Not signed for this node and file by a valid key of this pool's service, or from the future.
@@ -99,13 +71,14 @@ contract Court is SuiteContract {
     error NotSettleable(uint256 time);
     error AlreadySettled();
     error NotSettled();
-    error NotFinal(uint256 time);
 
     bytes32 public constant SEED_TAG = keccak256("muster/lane-seed/1");
     bytes32 public constant RECEIPT_TYPEHASH =
         keccak256("UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)");
     /// In a ballot, above the codes: its seat is frozen until it is closed.
     uint256 private constant FROZEN = 1 << 64;
+    /// In `which`: round 1.
+    uint256 private constant SECOND = 1 << 8;
 
     struct Service {
         address current;
@@ -118,10 +91,10 @@ contract Court is SuiteContract {
     mapping(uint256 pool => PoolTerms) private _terms;
     /// @notice The service key, and the one before it, which is valid until `previousUntil`.
     mapping(uint256 pool => Service) public serviceOf;
-    /// By pool << 32 | lane << 1 | round.
-    mapping(uint256 key => uint256 slot) private _lanes;
-    /// @notice Of ballot pool << 35 | lane << 4 | round << 3 | member: its commitment; once revealed
-    /// its codes in the low 64 bits, with bit 64 while its seat is frozen.
+    /// By `which`.
+    mapping(uint256 which => uint256 slot) private _lanes;
+    /// @notice Of member `which` | member: its commitment; once revealed its codes in the low 64 bits, with bit 64 while its
+    /// seat is frozen.
     mapping(uint256 ballot => bytes32) public ballotOf;
 
     constructor(Suite memory suite) SuiteContract(suite, suite.court) {
@@ -132,7 +105,7 @@ contract Court is SuiteContract {
 
     /// @notice Checks and stores the terms of a new pool; returns its unbonding seconds. Pools only.
     function registerPool(uint256 pool, PoolTerms calldata terms) external returns (uint256 unbonding) {
-        if (msg.sender != pools) revert NotPools();
+        _onlyFrom(pools, pools);
         unbonding = params.checkTerms(terms);
         // the same seats may judge all of a lane's files wrongly
         uint256 pay = 16 * uint256(terms.maxUnits) * terms.rate;
@@ -211,23 +184,23 @@ contract Court is SuiteContract {
     // ---- Draw
 
     /// @notice A lane of one to sixteen files. Pools only.
-    function openLane(uint256 pool, uint256 lane, uint256 files) external {
-        if (msg.sender != pools) revert NotPools();
+    function openLane(uint256 pool, uint256 lane, uint256 files) external onlyFrom(pools, pools) {
         uint256 seedBlock = block.number + 1; // nobody knows its hash yet
         uint256 codes = Codes.spread((1 << files) - 1, Codes.UNDECIDED);
-        _lanes[_key(pool, lane, 0)] = uint256(0).withTime(seedBlock).withCodes(codes);
+        _lanes[_which(pool, lane, 0)] = uint256(0).withTime(seedBlock).withCodes(codes);
         emit LaneSubmitted(pool, lane, files, seedBlock);
     }
 
     /// @notice Draws the committee of a round and starts its clock. The first commit draws once the seed block is mined;
     /// anyone may call once half of `drawBlocks` has passed after it.
     function draw(uint256 pool, uint256 lane, uint256 round) external {
-        uint256 word = _lanes[_key(pool, lane, round)];
+        uint256 which = _which(pool, lane, round);
+        uint256 word = _lanes[which];
         if (word.settled()) revert AlreadySettled();
         if (word.seed() != 0) revert Voting.AlreadyDrawn();
         uint256 last = word.time() + _terms[pool].drawBlocks / 2;
         if (word != 0 && block.number <= last) revert Voting.DrawNotOpen(last + 1);
-        _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
+        _lanes[which] = _draw(word, which);
     }
 
     /// @notice The committee of a round, known as soon as the seed block is mined, drawn or not.
@@ -236,13 +209,14 @@ contract Court is SuiteContract {
         view
         returns (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn)
     {
-        uint256 word = _lanes[_key(pool, lane, round)];
+        uint256 which = _which(pool, lane, round);
+        uint256 word = _lanes[which];
         drawn = word.seed() != 0;
         if (drawn) {
             seed = bytes32(word.seed());
             members = _members(word, _terms[pool].committee);
         } else {
-            (members, seed) = _drawn(word, pool, lane, round);
+            (members, seed) = _drawn(word, which);
         }
         voters = new address[](members.length);
         for (uint256 i = 0; i < members.length; ++i) {
@@ -250,52 +224,44 @@ contract Court is SuiteContract {
         }
     }
 
-    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory round_) {
-        uint256 word = _lanes[_key(pool, lane, round)];
-        round_.seed = bytes32(word.seed());
-        if (round_.seed != 0) round_.seats = _members(word, _terms[pool].committee);
-        (round_.time, round_.codes) = (word.time(), word.codes());
-        (round_.committed, round_.revealed) = (word.committed(), word.revealed());
-        (round_.closed, round_.settled) = (word.closed(), word.settled());
+    /// @notice A round, in one word (`LaneSlot`).
+    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (uint256) {
+        return _lanes[_which(pool, lane, round)];
     }
 
-    function _draw(uint256 word, uint256 pool, uint256 lane, uint256 round) private returns (uint256) {
-        (uint256[] memory members, bytes32 seed) = _drawn(word, pool, lane, round);
+    function _draw(uint256 word, uint256 which) private returns (uint256) {
+        (uint256[] memory members, bytes32 seed) = _drawn(word, which);
         uint256 seedBlock = word.time();
         word = word.withTime(block.timestamp) | uint256(seed);
         for (uint256 i = 0; i < members.length; ++i) {
             word = word.withMember(i, members[i]);
         }
-        emit CommitteeDrawn(_which(pool, lane, round), seedBlock, word.drawn());
+        emit CommitteeDrawn(which, seedBlock, word.drawn());
         return word;
     }
 
     /// @dev The committee that a draw now would give, and the seed of its audit sample. Both rounds audit the same rows,
     /// because one outcome judges the votes of both.
-    function _drawn(uint256 word, uint256 pool, uint256 lane, uint256 round)
-        private
-        view
-        returns (uint256[] memory members, bytes32 seed)
-    {
-        PoolTerms storage terms = _terms[pool];
+    function _drawn(uint256 word, uint256 which) private view returns (uint256[] memory members, bytes32 seed) {
+        PoolTerms storage terms = _terms[which >> 64];
         if (word == 0) revert NoSuchLane();
         uint256 seedBlock = word.time();
         if (block.number <= seedBlock) revert Voting.SeedNotMined(seedBlock);
         if (block.number > seedBlock + terms.drawBlocks) revert DrawOver(seedBlock + terms.drawBlocks);
         bytes32 hash = Epochs.hashOf(seedBlock);
         if (hash == 0) revert Voting.SeedNotMined(seedBlock);
-        hash = keccak256(abi.encode(SEED_TAG, hash, pool, lane, round));
+        hash = keccak256(abi.encode(SEED_TAG, hash, which));
         uint64 short = uint64(uint256(hash));
         seed = bytes32(uint256(short == 0 ? 1 : short)); // zero stands for not drawn
         uint256[] memory excluded;
-        if (round == 1) {
-            uint256 first = _lanes[_key(pool, lane, 0)];
+        if (which & SECOND != 0) {
+            uint256 first = _lanes[which ^ SECOND];
             if (first.seed() != 0) (seed, excluded) = (bytes32(first.seed()), _members(first, terms.committee));
         }
         uint256 epoch = seedBlock / epochBlocks;
         members = Seats(seats).draw(hash, epoch, terms.group, terms.committee, excluded, address(0));
         // When too few seats are left for a fresh committee, the first one's members may serve again.
-        if (members.length < terms.committee && round == 1) {
+        if (members.length < terms.committee && which & SECOND != 0) {
             members = Seats(seats).draw(hash, epoch, terms.group, terms.committee, new uint256[](0), address(0));
         }
         if (members.length < terms.committee) revert Voting.TooFewSeats(members.length);
@@ -313,12 +279,12 @@ contract Court is SuiteContract {
     /// @notice A member's hidden vote for the whole lane; `member` is its index in the committee.
     /// @param commitment `ballotHash(pool, lane, round, voter, codes, verdictHash, salt)`.
     function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external {
-        (uint256 word,) = _committing(pool, lane, round, member);
+        uint256 which = _which(pool, lane, round);
+        (uint256 word,) = _committing(which, member);
         if (commitment == 0) revert Voting.EmptyCommitment();
-        uint256 key = _key(pool, lane, round);
-        _lanes[key] = word;
-        ballotOf[(key << 3) | member] = commitment;
-        emit VoteCommitted(_ballotId(word, pool, lane, round, member), commitment);
+        _lanes[which] = word;
+        ballotOf[which | member] = commitment;
+        emit VoteCommitted(_ballot(word, which, member), commitment);
     }
 
     /// @notice Opens a member's vote, from the account that committed it.
@@ -331,16 +297,14 @@ contract Court is SuiteContract {
         bytes32 verdictHash,
         bytes32 salt
     ) public {
-        uint256 key = _key(pool, lane, round);
-        uint256 word = _lanes[key];
+        uint256 which = _which(pool, lane, round);
+        uint256 word = _lanes[which];
         if (word.settled()) revert AlreadySettled();
         if (word.seed() == 0) revert Voting.NotDrawn();
         Voting.checkReveal(_body(word, _terms[pool]), member);
         bytes32 hash = ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt);
-        if (codes > type(uint64).max || ballotOf[(key << 3) | member] != hash) revert Voting.WrongReveal();
-        ballotOf[(key << 3) | member] = bytes32(codes);
-        _lanes[key] = word.withRevealed(member);
-        emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
+        if (codes > type(uint64).max || ballotOf[which | member] != hash) revert Voting.WrongReveal();
+        _open(word, which, member, codes, verdictHash);
     }
 
     /// @notice Commits and reveals at once, for the last member to commit. Nobody can have revealed before, so there is
@@ -348,14 +312,12 @@ contract Court is SuiteContract {
     function vote(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash)
         external
     {
-        (uint256 word, Voting.Body memory body) = _committing(pool, lane, round, member);
+        uint256 which = _which(pool, lane, round);
+        (uint256 word, Voting.Body memory body) = _committing(which, member);
         body.committed = word.committed();
         Voting.checkReveal(body, member);
         if (codes > type(uint64).max) revert Voting.WrongReveal();
-        uint256 key = _key(pool, lane, round);
-        _lanes[key] = word.withRevealed(member);
-        ballotOf[(key << 3) | member] = bytes32(codes);
-        emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
+        _open(word, which, member, codes, verdictHash);
     }
 
     /// @notice keccak256(abi.encode(chainid, this, pool, lane, round, voter, codes, verdictHash, salt)).
@@ -372,27 +334,26 @@ contract Court is SuiteContract {
     }
 
     /// @dev A round after a member's commitment, drawn by it if need be; and its body as it was before.
-    function _committing(uint256 pool, uint256 lane, uint256 round, uint256 member)
-        private
-        returns (uint256 word, Voting.Body memory body)
-    {
-        word = _lanes[_key(pool, lane, round)];
+    function _committing(uint256 which, uint256 member) private returns (uint256 word, Voting.Body memory body) {
+        word = _lanes[which];
         if (word.settled()) revert AlreadySettled();
-        if (word.seed() == 0) word = _draw(word, pool, lane, round);
+        if (word.seed() == 0) word = _draw(word, which);
         if (member >= LaneSlot.MOST) revert Voting.NotVoter();
         uint256 seat = word.member(member);
         if (seat == 0 || Seats(seats).voterOf(seat) != msg.sender) revert Voting.NotVoter();
-        body = _body(word, _terms[pool]);
+        body = _body(word, _terms[which >> 64]);
         Voting.checkCommit(body, member);
         word = word.withCommitted(member);
     }
 
-    function _ballotId(uint256 word, uint256 pool, uint256 lane, uint256 round, uint256 member)
-        private
-        pure
-        returns (uint256)
-    {
-        return _which(pool, lane, round) | (word.member(member) << 16) | member;
+    function _open(uint256 word, uint256 which, uint256 member, uint256 codes, bytes32 verdictHash) private {
+        _lanes[which] = word.withRevealed(member);
+        ballotOf[which | member] = bytes32(codes);
+        emit VoteRevealed(_ballot(word, which, member), codes, verdictHash);
+    }
+
+    function _ballot(uint256 word, uint256 which, uint256 member) private pure returns (uint256) {
+        return which | (word.member(member) << 16) | member;
     }
 
     function _body(uint256 word, PoolTerms storage terms) private view returns (Voting.Body memory) {
@@ -406,20 +367,20 @@ contract Court is SuiteContract {
     /// @notice Counts the votes and writes the outcomes. Anyone may call after the last reveal or the reveal window.
     /// @param files All files of the lane, in order of their places.
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) public {
-        uint256 key = _key(pool, lane, round);
-        uint256 word = _lanes[key];
+        uint256 which = _which(pool, lane, round);
+        uint256 word = _lanes[which];
         if (word.settled()) revert AlreadySettled();
         PoolTerms storage terms = _terms[pool];
         _checkSettleable(word, terms);
         uint256[] memory votes;
-        if (word.seed() != 0) votes = _votes(word, key, terms.committee);
+        if (word.seed() != 0) votes = _votes(word, which, terms.committee);
         uint256 codes = Tally.lane(votes, word.codes(), terms.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
-        _lanes[key] = word.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
-        emit LaneSettled(_which(pool, lane, round), codes);
-        if (round == 0) _redraw(pool, lane, key, codes);
-        if (word.seed() != 0) _blame(word, pool, lane, round, votes, codes);
+        _lanes[which] = word.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
+        emit LaneSettled(which, codes);
+        if (round == 0) _redraw(which, codes);
+        if (word.seed() != 0) _blame(word, which, votes, codes);
         uint256 drawn = word.seed() == 0 ? 0 : 1;
-        if (round == 1 && _lanes[key ^ 1].seed() != 0) ++drawn;
+        if (round == 1 && _lanes[which ^ SECOND].seed() != 0) ++drawn;
         Pools(pools).settleLane(pool, lane, codes, drawn, terms.challengeWindow, files);
     }
 
@@ -439,19 +400,19 @@ contract Court is SuiteContract {
     /// final: its own, and round 1's where it is round 0 and left files undecided. The caller gets a share of the
     /// penalties. Members that may owe one are frozen in Seats until then.
     function closeCommittee(uint256 pool, uint256 lane, uint256 round) external {
-        uint256 key = _key(pool, lane, round);
-        uint256 word = _lanes[key];
+        uint256 which = _which(pool, lane, round);
+        uint256 word = _lanes[which];
         if (!word.settled()) revert NotSettled();
         if (word.seed() == 0) revert Voting.NotDrawn();
         if (word.closed()) revert Voting.AlreadyClosed();
         PoolTerms storage terms = _terms[pool];
-        (uint256 codes, uint256 until) = _final(word, key, terms.challengeWindow);
-        if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotFinal(until);
-        _lanes[key] = word.withClosed();
+        (uint256 codes, uint256 until) = _final(word, which, terms.challengeWindow);
+        if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotYet(until);
+        _lanes[which] = word.withClosed();
 
         for (uint256 i = 0; i < terms.committee; ++i) {
-            uint256 ballot = uint256(ballotOf[(key << 3) | i]);
-            delete ballotOf[(key << 3) | i];
+            uint256 ballot = uint256(ballotOf[which | i]);
+            delete ballotOf[which | i];
             if (word.revealed() & (1 << i) == 0) ballot = 0;
             uint256 seat = word.member(i);
             if (ballot & FROZEN != 0) Seats(seats).release(seat);
@@ -460,21 +421,21 @@ contract Court is SuiteContract {
             // who did not reveal has paid at settlement
             if (word.revealed() & (1 << i) == 0) penalty = 0;
             if (penalty != 0) penalty = Seats(seats).collect(seat, penalty, msg.sender);
-            emit MemberClosed(pool, lane, seat, round, paid, burnt, penalty);
-            if (paid + burnt != 0) Pools(pools).payFees(Seats(seats).ownerOf(seat), paid, burnt);
+            emit MemberClosed(_ballot(word, which, i), paid, burnt, penalty);
+            Pools(pools).payFees(seat, paid, burnt);
         }
     }
 
     /// @notice Sets the outcome of one file in the round that decided it. Appeals and Canaries only. A file that goes
     /// before a jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external {
-        if (msg.sender != appeals && msg.sender != canaries) revert NotAppeals();
+        _onlyFrom(appeals, canaries);
         (uint256 round, uint256 word) = _decided(pool, sequence);
-        uint256 key = _key(pool, sequence >> 4, round);
-        _lanes[key] = word.withCodes(Codes.set(word.codes(), sequence & 15, code));
+        uint256 which = _which(pool, sequence >> 4, round);
+        _lanes[which] = word.withCodes(Codes.set(word.codes(), sequence & 15, code));
         if (code == Codes.DISPUTED && word.seed() != 0) {
             for (uint256 i = 0; i < _terms[pool].committee; ++i) {
-                _freeze(word, key, i);
+                _freeze(word, which, i);
             }
         }
         emit OutcomeSet(pool, sequence >> 4, sequence & 15, round, code);
@@ -494,12 +455,12 @@ contract Court is SuiteContract {
         members = new uint256[]((round + 1) * size);
         votes = new uint256[](members.length);
         for (uint256 i = 0; i < members.length; ++i) {
-            uint256 key = _key(pool, sequence >> 4, i / size);
-            word = _lanes[key];
+            uint256 which = _which(pool, sequence >> 4, i / size);
+            word = _lanes[which];
             members[i] = word.member(i % size);
             if (word.seed() != 0) seed = bytes32(word.seed()); // the same in both rounds that were drawn
             if (word.revealed() & (1 << (i % size)) == 0) continue;
-            votes[i] = Codes.get(uint256(ballotOf[(key << 3) | (i % size)]), sequence & 15);
+            votes[i] = Codes.get(uint256(ballotOf[which | (i % size)]), sequence & 15);
         }
     }
 
@@ -517,18 +478,15 @@ contract Court is SuiteContract {
     }
 
     /// @dev Round 1's seed is the next but one block's hash; nobody knows it yet.
-    function _redraw(uint256 pool, uint256 lane, uint256 key, uint256 codes) private {
+    function _redraw(uint256 which, uint256 codes) private {
         if (!Reckoning.has(codes, Codes.UNDECIDED)) return;
         uint256 seedBlock = block.number + 2;
-        _lanes[key | 1] = uint256(0).withTime(seedBlock).withCodes(Reckoning.only(codes, Codes.UNDECIDED));
-        emit LaneRedrawn(pool, lane, seedBlock);
+        _lanes[which | SECOND] = uint256(0).withTime(seedBlock).withCodes(Reckoning.only(codes, Codes.UNDECIDED));
+        emit LaneRedrawn(which >> 64, uint32(which >> 32), seedBlock);
     }
 
     /// @dev Who did not reveal pays now. Whoever may owe a penalty stays until the outcomes of its votes are final.
-    function _blame(uint256 word, uint256 pool, uint256 lane, uint256 round, uint256[] memory votes, uint256 codes)
-        private
-    {
-        uint256 key = _key(pool, lane, round);
+    function _blame(uint256 word, uint256 which, uint256[] memory votes, uint256 codes) private {
         bool undecided = Reckoning.has(codes, Codes.UNDECIDED);
         bool unanimous = word.revealed() + 1 == 1 << votes.length;
         for (uint256 i = 1; i < votes.length; ++i) {
@@ -539,20 +497,20 @@ contract Court is SuiteContract {
             if (word.revealed() & (1 << i) == 0) {
                 uint256 penalty = withheldPenalty * Reckoning.count(codes);
                 uint256 taken = Seats(seats).fine(word.member(i), penalty, msg.sender);
-                emit MemberAbsent(pool, lane, word.member(i), round, taken);
+                emit MemberAbsent(_ballot(word, which, i), taken);
             } else if (undecided || Reckoning.owes(votes[i], codes)) {
-                _freeze(word, key, i);
+                _freeze(word, which, i);
             }
         }
     }
 
     /// @dev The outcomes that judge a settled round's votes, and when they are final unless disputed. What round 0 left
     /// undecided is judged by round 1.
-    function _final(uint256 word, uint256 key, uint256 window) private view returns (uint256 codes, uint256 until) {
+    function _final(uint256 word, uint256 which, uint256 window) private view returns (uint256 codes, uint256 until) {
         codes = word.codes();
         uint256 undecided = Reckoning.only(codes, Codes.UNDECIDED);
         if (undecided != 0) {
-            word = _lanes[key | 1];
+            word = _lanes[which | SECOND];
             if (!word.settled()) revert NotSettled();
             codes = (codes ^ undecided) | word.codes();
         }
@@ -560,40 +518,34 @@ contract Court is SuiteContract {
     }
 
     /// @dev Keeps the bond of a member that revealed until the member is closed.
-    function _freeze(uint256 word, uint256 key, uint256 member) private {
-        uint256 ballot = uint256(ballotOf[(key << 3) | member]);
+    function _freeze(uint256 word, uint256 which, uint256 member) private {
+        uint256 ballot = uint256(ballotOf[which | member]);
         if (word.revealed() & (1 << member) == 0 || ballot & FROZEN != 0) return;
-        ballotOf[(key << 3) | member] = bytes32(ballot | FROZEN);
+        ballotOf[which | member] = bytes32(ballot | FROZEN);
         Seats(seats).freeze(word.member(member));
     }
 
     /// @dev Vote words by member, 0 where none was revealed.
-    function _votes(uint256 word, uint256 key, uint256 size) private view returns (uint256[] memory votes) {
+    function _votes(uint256 word, uint256 which, uint256 size) private view returns (uint256[] memory votes) {
         votes = new uint256[](size);
         for (uint256 i = 0; i < size; ++i) {
-            if (word.revealed() & (1 << i) != 0) votes[i] = uint64(uint256(ballotOf[(key << 3) | i]));
+            if (word.revealed() & (1 << i) != 0) votes[i] = uint64(uint256(ballotOf[which | i]));
         }
     }
 
     function _decided(uint256 pool, uint256 sequence) private view returns (uint256 round, uint256 word) {
-        word = _lanes[_key(pool, sequence >> 4, 0)];
+        word = _lanes[_which(pool, sequence >> 4, 0)];
         if (Codes.get(word.codes(), sequence & 15) == Codes.UNDECIDED) {
             round = 1;
-            word = _lanes[_key(pool, sequence >> 4, 1)];
+            word = _lanes[_which(pool, sequence >> 4, 1)];
         }
         if (!word.settled() || Codes.get(word.codes(), sequence & 15) == Codes.NONE) revert NotSettled();
     }
 
-    // ---- Keys
-
-    /// @dev A round in the events; a vote's has its seat and member besides.
+    /// @dev A round's number, here and in the events.
     function _which(uint256 pool, uint256 lane, uint256 round) private pure returns (uint256) {
-        return (pool << 64) | (lane << 32) | (round << 8);
-    }
-
-    function _key(uint256 pool, uint256 lane, uint256 round) private pure returns (uint256) {
         // a number that is too large would stand for another lane
         if (round > 1 || (pool >> 24) | (lane >> 24) != 0) revert NoSuchLane();
-        return (pool << 32) | (lane << 1) | round;
+        return (pool << 64) | (lane << 32) | (round << 8);
     }
 }

@@ -96,7 +96,6 @@ contract Juries is SuiteContract {
     event JurorsPaid(uint256 indexed trial, uint256 fee, uint256 attempt);
     event JurorClosed(uint256 indexed trial, uint256 indexed seat, uint256 paid, uint256 penalty);
 
-    error NotBench();
     error NoSuchTrial();
     /// @notice The jury was not drawn in time, and is not drawn any more.
     error Lapsed();
@@ -118,7 +117,7 @@ contract Juries is SuiteContract {
     mapping(uint256 ballot => bytes32) public ballotOf;
 
     modifier onlyBench(uint256 trial) {
-        if (msg.sender != _trials[trial].bench) revert NotBench();
+        _onlyFrom(_trials[trial].bench, _trials[trial].bench);
         _;
     }
 
@@ -135,8 +134,7 @@ contract Juries is SuiteContract {
         external
         returns (uint256 trial)
     {
-        bool bench = msg.sender == appeals || msg.sender == canaries || msg.sender == nodeChallenges;
-        if (!bench) revert NotBench();
+        if (msg.sender != appeals) _onlyFrom(canaries, nodeChallenges);
         PoolTerms memory terms = Court(court).termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];

@@ -6,6 +6,7 @@ import {Juries} from "./Juries.sol";
 import {Pools} from "./Pools.sol";
 import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
+import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
@@ -27,6 +28,7 @@ import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 /// challenge the node for one challenge window. A case without a verdict changes nothing; the bond pays the jurors who
 /// came. Fee, bond and time to commit grow with the number of files (`Juries.summon`).
 contract NodeChallenges is SuiteContract {
+    using AccountSlot for uint256;
     using FileSlot for uint256;
 
     enum Outcome {
@@ -78,7 +80,6 @@ contract NodeChallenges is SuiteContract {
     );
 
     error NotAscending(uint256 sequence);
-    error NotThisFile(uint256 sequence);
     /// @notice The file is not accepted, or not for good yet.
     error NotAccepted(uint256 sequence);
     error AlreadyEjected();
@@ -186,14 +187,14 @@ contract NodeChallenges is SuiteContract {
             if (!ended || Codes.kind(file.code()) != Codes.KIND_ACCEPT || block.timestamp < file.finalAt()) {
                 revert NotAccepted(sequence);
             }
-            if (file.digest() != FileDigest.digest(inners[i], node)) revert NotThisFile(sequence);
+            if (file.digest() != FileDigest.digest(inners[i], node)) revert Pools.WrongFile(sequence);
         }
     }
 
     /// @dev An acquittal protects a node for a while. A stake that was free to leave stands for this pool's files no more, nor does one that went to another
     /// pool. Nor does one whose time is up and that other challenges hold: cheap ones in turn would hold it for good.
     function _checkNode(uint256 pool, address node) private view {
-        if (Pools(pools).accountOf(pool, node).slashed) revert AlreadyEjected();
+        if (Pools(pools).accountOf(pool, node).slashed()) revert AlreadyEjected();
         uint256 until = acquittedUntil[pool][node];
         if (block.timestamp < until) revert Acquitted(until);
         Stakes.Node memory staked = Stakes(stakes).nodeOf(node);
@@ -209,7 +210,7 @@ contract NodeChallenges is SuiteContract {
     /// @return fees What there is to pay the juries, at most `cost`.
     function _eject(NodeChallenge storage challenge_, uint256 cost, Money memory money) private returns (uint256 fees) {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
-        Pools.Account memory account = Pools(pools).accountOf(pool, node);
+        uint256 account = Pools(pools).accountOf(pool, node);
         uint256 in_ = Stakes(stakes).nodeOf(node).pool;
         Pools(pools).expel(pool, node);
         // what it staked anew for another pool stands for that one
@@ -217,14 +218,14 @@ contract NodeChallenges is SuiteContract {
             PoolTerms memory terms = Court(court).termsOf(pool);
             Stakes.Slash memory order;
             order.bps = slashBps;
-            order.kept = account.unsettled * terms.committee * terms.fee;
+            order.kept = account.unsettled() * terms.committee * terms.fee;
             order.fees = cost;
             (order.reward, order.rewardBps) = (challenge_.bond, COLLECTOR_BPS);
             (money.slashed, fees, money.reward,) = Stakes(stakes).slash(node, order);
         } else {
             Stakes(stakes).release(node);
         }
-        if (!account.slashed) fees += Pools(pools).payJury(pool, cost - fees);
+        if (!account.slashed()) fees += Pools(pools).payJury(pool, cost - fees);
     }
 
     /// @dev Protects the node for a while, and compensates its operator out of what the juries leave.

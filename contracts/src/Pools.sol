@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Court} from "./Court.sol";
+import {Seats} from "./Seats.sol";
 import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
@@ -13,14 +14,15 @@ import {TypedData} from "./libraries/TypedData.sol";
 import {
     AmountTooLarge,
     BadCount,
+    BadSignature,
     Bounds,
     FileData,
     FileRef,
-    NotCourt,
     NotYet,
     Paused,
     PoolTerms,
     Receipt,
+    SignatureExpired,
     Suite,
     WindowOver
 } from "./libraries/Types.sol";
@@ -55,47 +57,6 @@ contract Pools is SuiteContract {
         Final
     }
 
-    struct Pool {
-        address owner;
-        Status status;
-        /// Base units of the budget that are not reserved.
-        uint256 free;
-        /// Steps published; the current step is steps − 1.
-        uint256 steps;
-        /// Lanes so far: the next one's number.
-        uint256 lanes;
-        /// Block whose hash seeds the current step.
-        uint256 seedBlock;
-        /// Seconds that stake stays locked after leaving this pool.
-        uint256 unbonding;
-        /// Once closing: when the owner can take the leftovers.
-        uint256 settleAt;
-    }
-
-    struct Account {
-        /// Units settled to be paid so far.
-        uint256 earned;
-        /// Units of `earned` that no claim will pay: claimed, held by a dispute, or lost in one.
-        uint256 spent;
-        /// Units submitted and not settled.
-        uint256 pending;
-        /// Most units that may be pending or earned and not spent; 0 when not a member.
-        uint256 limit;
-        /// The counter of the next submission.
-        uint256 counter;
-        /// First step it may submit for.
-        uint256 joinedStep;
-        /// Work that vests after this time is not paid: when the earliest open reject was settled, or any reject once
-        /// the node is slashed. 0 without one.
-        uint256 barrier;
-        /// Rejected files that are not final yet.
-        uint256 frozen;
-        bool slashed;
-        bool removed;
-        /// Files whose cost is open: pending, not accepted and not final, or disputed.
-        uint256 unsettled;
-    }
-
     event PoolCreated(
         uint256 indexed pool, address indexed owner, bytes32 indexed configHash, PoolTerms terms, uint256 unbonding
     );
@@ -113,7 +74,7 @@ contract Pools is SuiteContract {
     /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
     /// @notice file = pool << 32 | sequence, here and below, where it is one word.
-    /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word
+    /// placed = pool << 136 | sequence << 104 | step << 72 | counter << 48 | units << 16 | rows: the same word
     /// that the file's digest binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
     /// @notice Outcomes of a lane's files, from `file` on, by a committee, or void: their words now (`FileSlot`), zero
@@ -138,6 +99,8 @@ contract Pools is SuiteContract {
     event JuryPaid(uint256 indexed pool, address indexed to, uint256 amount);
     /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
     event NodeExpelled(uint256 indexed pool, address indexed node);
+    /// @notice A seat's owner was paid what the seat had earned in committees.
+    event FeesWithdrawn(uint256 indexed seat, address indexed owner, uint256 amount);
     /// @notice A node's operator was paid for `units`.
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
 
@@ -147,12 +110,8 @@ contract Pools is SuiteContract {
     error NotOwner();
     error NotOperatorOrNode();
     error NotService();
-    /// @notice Not signed by the node's own key for this.
-    error BadSignature();
-    error SignatureExpired();
     error WrongStatus(Status status);
     error StepMismatch(uint256 expected, uint256 actual);
-    error InviteRequired();
     error BadInvite();
     error Removed();
     error AlreadyMember();
@@ -182,25 +141,29 @@ contract Pools is SuiteContract {
         uint256 word;
     }
 
-    /// @dev What a submission needs to know of its pool, in one word.
+    /// @notice What a submission needs to know of its pool, in one word. `free`: base units of the budget that are not
+    /// reserved. `steps`: published so far. `lanes`: so far, and the next one's number.
     struct Intake {
         uint64 free;
         uint32 rate;
         /// A committee's, for one file.
         uint40 fees;
         uint24 lanes;
-        uint24 maxUnits;
+        uint32 maxUnits;
         uint24 steps;
         uint8 maxLag;
         Status status;
     }
 
+    /// @notice The rest. Once it is closing, its owner can take the leftovers `unbonding` seconds after `since`.
     struct Desk {
         address owner;
+        /// Block whose hash seeds the current step.
         uint32 seedBlock;
         /// When it became what its status says: open (again), paused, closing.
         uint32 since;
         // next word: what is needed here of the terms
+        /// Seconds that stake stays locked after leaving this pool.
         uint32 unbonding;
         uint56 minStake;
         uint16 leverage;
@@ -262,21 +225,13 @@ contract Pools is SuiteContract {
     mapping(uint256 key => bytes32) private _lanes;
     /// By FileId: the word of a file that its lane's hash does not stand for (any more).
     mapping(uint256 id => uint256 slot) private _files;
+    /// Of an opened seat: its owner's fees, and one more.
+    mapping(uint256 seat => uint256) private _fees;
     /// @notice How often the node's signature was used to join or leave.
     mapping(address node => uint256) public nonceOf;
 
     modifier onlyOwner(uint256 pool) {
         _checkOwner(pool);
-        _;
-    }
-
-    modifier onlyCourt() {
-        _onlyFrom(court, court);
-        _;
-    }
-
-    modifier onlyBench() {
-        _onlyFrom(appeals, canaries);
         _;
     }
 
@@ -409,42 +364,42 @@ contract Pools is SuiteContract {
 
     // ---- A node: joined, left, removed
 
-    /// @notice The node, or its operator for it, joins an open-to-all pool.
-    function join(uint256 pool, address node) external {
-        if (_desks[pool].inviteOnly) revert InviteRequired();
-        _onlyNode(node);
-        _join(pool, node);
-    }
-
-    /// @notice Joins with the pool owner's EIP-712 signature of Invite(uint256 pool,address node,uint256 expiry),
-    /// domain {name "muster-pools", version "1", chainId, this}. Contract owners sign by ERC-1271.
-    function joinWithInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) external {
-        if (block.timestamp > expiry) revert SignatureExpired();
-        _checkInvite(pool, node, expiry, invite);
-        _onlyNode(node);
-        _join(pool, node);
-    }
-
-    /// @notice Joins with the node key's EIP-712 signature of Join(uint256 pool,address node,uint256 nonce,uint256
-    /// expiry), same domain, and for its pool's `inviteOnly` an invite of the same expiry. Anyone may send it, once.
-    function joinFor(uint256 pool, address node, uint256 expiry, bytes calldata signature, bytes calldata invite)
+    /// @notice The node, or its operator for it, joins; or anyone, once, with the node key's EIP-712 signature of
+    /// Join(uint256 pool,address node,uint256 nonce,uint256 expiry), domain {name "muster-pools", version "1", chainId,
+    /// this}. A pool that is `inviteOnly` wants its owner's signature of Invite(uint256 pool,address node,uint256 expiry)
+    /// besides, where contracts sign by ERC-1271.
+    function join(uint256 pool, address node, uint256 expiry, bytes calldata signature, bytes calldata invite)
         external
     {
-        if (_desks[pool].inviteOnly) _checkInvite(pool, node, expiry, invite);
-        _useSignature(node, expiry, JOIN_TYPEHASH, pool, signature);
-        _join(pool, node);
+        if (_desks[pool].inviteOnly) {
+            bytes32 hash = keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry));
+            bytes32 digest = TypedData.digest(DOMAIN, address(this), hash);
+            if (!SignatureChecker.isValidSignatureNowCalldata(_desks[pool].owner, digest, invite)) revert BadInvite();
+        }
+        _authorise(JOIN_TYPEHASH, pool, node, expiry, signature);
+        _onlyRunning(pool, false);
+        if (params.paused()) revert Paused();
+        uint256 account = _account(pool, node).word;
+        if (account.removed() || account.slashed()) revert Removed();
+        if (account.limit() != 0) revert AlreadyMember();
+        (address operator, uint256 stake) = Stakes(stakes).bind(node, pool, _desks[pool].minStake);
+        uint256 limit = _limit(pool, stake);
+        // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
+        uint256 steps = _pools[pool].steps;
+        uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
+        _account(pool, node).word = account.withLimit(limit).withJoinedStep(step);
+        emit NodeJoined(pool, node, operator, step, limit);
     }
 
-    /// @notice The node or its operator leaves; the stake unlocks `unbonding` seconds later.
-    function leavePool(uint256 pool, address node) external {
-        _onlyNode(node);
-        _leave(pool, node);
-    }
-
-    /// @notice Leaves with the node key's signature of Leave(uint256 pool,address node,uint256 nonce,uint256 expiry).
-    function leaveFor(uint256 pool, address node, uint256 expiry, bytes calldata signature) external {
-        _useSignature(node, expiry, LEAVE_TYPEHASH, pool, signature);
-        _leave(pool, node);
+    /// @notice The node or its operator leaves, or anyone with the node key's signature of Leave(uint256 pool,address
+    /// node,uint256 nonce,uint256 expiry), same domain. The stake unlocks `unbonding` seconds later.
+    function leavePool(uint256 pool, address node, uint256 expiry, bytes calldata signature) external {
+        _authorise(LEAVE_TYPEHASH, pool, node, expiry, signature);
+        Word storage account = _account(pool, node);
+        if (account.word.limit() == 0) revert NotMember();
+        account.word = account.word.withLimit(0);
+        emit NodeLeft(pool, node, false);
+        _unbind(pool, node);
     }
 
     /// @notice Bars a node from later submissions. Its stake and its accepted and pending work stay as they are.
@@ -452,18 +407,15 @@ contract Pools is SuiteContract {
         uint256 account = _account(pool, node).word;
         if (account.removed()) revert Removed();
         bool member = account.limit() != 0;
-        _account(pool, node).word = (member ? account.withLimit(0) : account) | AccountSlot.REMOVED;
+        _account(pool, node).word = account.withLimit(0) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
-        if (member) Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
+        if (member) _unbind(pool, node);
     }
 
     /// @notice Recomputes a member's limit after its stake grew; anyone may call.
     function refresh(uint256 pool, address node) external {
-        Word storage account = _account(pool, node);
-        if (account.word.limit() == 0) revert NotMember();
-        uint256 limit = _limit(pool, Stakes(stakes).stakeOf(node));
-        account.word = account.word.withLimit(limit);
-        emit LimitSet(pool, node, limit);
+        if (_account(pool, node).word.limit() == 0) revert NotMember();
+        _relimit(pool, node, Stakes(stakes).stakeOf(node));
     }
 
     /// @notice Ends a node's membership for good and bars its unvested pay, as a rejected file does. Its stake is
@@ -474,45 +426,25 @@ contract Pools is SuiteContract {
         bool member = account.word.limit() != 0;
         account.word = account.word.slashedAt(block.timestamp);
         emit NodeExpelled(pool, node);
-        if (member) Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
+        if (member) _unbind(pool, node);
     }
 
-    /// @dev What a node's key signed is done once.
-    function _useSignature(address node, uint256 expiry, bytes32 typehash, uint256 pool, bytes calldata signature)
+    /// @dev What the node's key signed is done once, whoever sends it; without it the node or its operator calls.
+    function _authorise(bytes32 typehash, uint256 pool, address node, uint256 expiry, bytes calldata signature)
         private
     {
         if (block.timestamp > expiry) revert SignatureExpired();
+        if (signature.length == 0) {
+            if (msg.sender != node && msg.sender != Stakes(stakes).operatorOf(node)) revert NotOperatorOrNode();
+            return;
+        }
         bytes32 hash = keccak256(abi.encode(typehash, pool, node, nonceOf[node]++, expiry));
         if (!TypedData.signedBy(node, TypedData.digest(DOMAIN, address(this), hash), signature)) revert BadSignature();
     }
 
-    function _checkInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) private view {
-        bytes32 digest =
-            TypedData.digest(DOMAIN, address(this), keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry)));
-        if (!SignatureChecker.isValidSignatureNowCalldata(_desks[pool].owner, digest, invite)) revert BadInvite();
-    }
-
-    function _leave(uint256 pool, address node) private {
-        Word storage account = _account(pool, node);
-        if (account.word.limit() == 0) revert NotMember();
-        account.word = account.word.withLimit(0);
-        emit NodeLeft(pool, node, false);
+    /// @dev Its stake unlocks later.
+    function _unbind(uint256 pool, address node) private {
         Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
-    }
-
-    function _join(uint256 pool, address node) private {
-        _onlyRunning(pool, false);
-        if (params.paused()) revert Paused();
-        uint256 first = _account(pool, node).word;
-        if (first.removed() || first.slashed()) revert Removed();
-        if (first.limit() != 0) revert AlreadyMember();
-        (address operator, uint256 stake) = Stakes(stakes).bind(node, pool, _desks[pool].minStake);
-        uint256 limit = _limit(pool, stake);
-        // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
-        uint256 steps = _pools[pool].steps;
-        uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
-        _account(pool, node).word = first.withLimit(limit).withJoinedStep(step);
-        emit NodeJoined(pool, node, operator, step, limit);
     }
 
     /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the
@@ -531,7 +463,7 @@ contract Pools is SuiteContract {
         return (_limit(pool, node.stake), node.releaseAt - desk.unbonding);
     }
 
-    /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
+    /// @dev A member's limit follows its stake; below the pool's least stake it is no member any more.
     function _relimit(uint256 pool, address node, uint256 stake) private returns (bool stays) {
         stays = stake >= _desks[pool].minStake;
         uint256 limit = stays ? _limit(pool, stake) : 0;
@@ -544,17 +476,12 @@ contract Pools is SuiteContract {
     function _relimitElsewhere(address node, uint256 stake) private {
         uint256 other = Stakes(stakes).nodeOf(node).pool;
         if (other == 0 || _relimit(other, node, stake)) return;
-        Stakes(stakes).unbind(node, block.timestamp + _desks[other].unbonding);
+        _unbind(other, node);
     }
 
     /// @dev Units that may be under way or unclaimed at once: never none, as the least stake allows one.
-    function _limit(uint256 pool, uint256 stake) private view returns (uint256 limit) {
-        limit = stake * _desks[pool].leverage / _pools[pool].rate;
-        if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
-    }
-
-    function _onlyNode(address node) private view {
-        if (msg.sender != node && msg.sender != Stakes(stakes).operatorOf(node)) revert NotOperatorOrNode();
+    function _limit(uint256 pool, uint256 stake) private view returns (uint256) {
+        return Math.min(stake * _desks[pool].leverage / _pools[pool].rate, AccountSlot.MAX_34);
     }
 
     // ---- A submission comes in
@@ -673,7 +600,7 @@ contract Pools is SuiteContract {
     /// @dev What a file of `units` reserves of the budget: its pay, and the fees of all committees that may judge it.
     function _reserved(uint256 units, Intake memory intake) private pure returns (uint256) {
         unchecked {
-            return units * intake.rate + ROUNDS * intake.fees; // 24 + 32 bits, and 2 + 40
+            return units * intake.rate + ROUNDS * intake.fees; // 32 + 32 bits, and 2 + 40
         }
     }
 
@@ -698,7 +625,8 @@ contract Pools is SuiteContract {
             // 0 wraps
             if (units - 1 >= intake.maxUnits) return (BadUnits.selector, units, intake.maxUnits, 0);
             if (file.rows == 0) return (BadRows.selector, 0, 0, 0);
-            if (counter == AccountSlot.MAX_COUNTER) return (AmountTooLarge.selector, 0, 0, 0);
+            bool full = counter == AccountSlot.MAX_COUNTER || account.earned() >= AccountSlot.ENOUGH;
+            if (full) return (AmountTooLarge.selector, 0, 0, 0);
             a = account.open() + units;
             if (a > limit) return (OverLimit.selector, a, limit, 0);
             a = _reserved(units, intake);
@@ -717,7 +645,7 @@ contract Pools is SuiteContract {
         uint256 rounds,
         uint256 window,
         FileRef[] calldata files
-    ) external onlyCourt {
+    ) external onlyFrom(court, court) {
         uint256 first = FileId.pack(pool, lane << 4);
         uint256[] memory words = _pendingWords(files);
         if (FileSlot.hash(words) != _lanes[first >> 4]) revert WrongFile(lane << 4);
@@ -747,9 +675,25 @@ contract Pools is SuiteContract {
         if (given != 0) emit FilesUnpacked(first, given);
     }
 
-    function payFees(address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
-        _send(to, paid);
+    /// @notice Makes the word of a seat's fees, so that no lane pays for a fresh one. Seats only.
+    function openFees(uint256 seat) external onlyFrom(seats, seats) {
+        if (_fees[seat] == 0) _fees[seat] = 1;
+    }
+
+    /// @notice A committee's fees: what one of its seats has earned, and what is burnt. Court only.
+    function payFees(uint256 seat, uint256 paid, uint256 burnt) external onlyFrom(court, court) nonReentrant {
+        if (paid != 0) _fees[seat] += paid;
         _send(SINK, burnt);
+    }
+
+    /// @notice Sends a seat's fees to its owner; anyone may call.
+    function withdrawFees(uint256 seat) external nonReentrant returns (uint256 amount) {
+        amount = feesOf(seat);
+        if (amount == 0) return 0;
+        _fees[seat] = 1;
+        address owner = Seats(seats).ownerOf(seat);
+        emit FeesWithdrawn(seat, owner, amount);
+        _send(owner, amount);
     }
 
     /// @dev The words with which a lane's files came in.
@@ -802,7 +746,11 @@ contract Pools is SuiteContract {
     // ---- A dispute holds and resolves it
 
     /// @notice Begins a dispute or canary: holds the file's pay.
-    function hold(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench returns (uint256 code) {
+    function hold(uint256 pool, uint256 sequence, FileData calldata file)
+        external
+        onlyFrom(appeals, canaries)
+        returns (uint256 code)
+    {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.SETTLED);
         if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
         code = slot.code();
@@ -815,7 +763,7 @@ contract Pools is SuiteContract {
     }
 
     /// @notice Freezes the node of a held file after a first jury's reject.
-    function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench {
+    function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyFrom(appeals, canaries) {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         if (slot & FileSlot.FROZEN != 0) return;
         _files[FileId.checked(pool, sequence)] = slot | FileSlot.FROZEN;
@@ -832,7 +780,7 @@ contract Pools is SuiteContract {
         uint256 code,
         uint256 reward,
         uint256 juryFees
-    ) external onlyBench returns (uint256 rewardPaid) {
+    ) external onlyFrom(appeals, canaries) returns (uint256 rewardPaid) {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         bool frozen = slot & FileSlot.FROZEN != 0;
         if (Codes.isPaid(code)) {
@@ -1013,46 +961,27 @@ contract Pools is SuiteContract {
 
     // ---- Views
 
-    function poolOf(uint256 pool) external view returns (Pool memory) {
-        Intake storage intake = _pools[pool];
-        Desk storage desk = _desks[pool];
-        bool closed = intake.status == Status.Closing || intake.status == Status.Settled;
-        return Pool({
-            owner: desk.owner,
-            status: intake.status,
-            free: intake.free,
-            steps: intake.steps,
-            lanes: intake.lanes,
-            seedBlock: desk.seedBlock,
-            unbonding: desk.unbonding,
-            settleAt: closed ? uint256(desk.since) + desk.unbonding : 0
-        });
+    function poolOf(uint256 pool) external view returns (Intake memory, Desk memory) {
+        return (_pools[pool], _desks[pool]);
     }
 
     function ownerOf(uint256 pool) external view returns (address) {
         return _desks[pool].owner;
     }
 
-    function accountOf(uint256 pool, address node) external view returns (Account memory) {
-        uint256 account = _account(pool, node).word;
-        return Account({
-            earned: account.earned(),
-            spent: account.spent(),
-            pending: account.pending(),
-            limit: account.limit(),
-            counter: account.counter(),
-            joinedStep: account.joinedStep(),
-            barrier: account.barrier(),
-            frozen: account.frozen(),
-            slashed: account.slashed(),
-            removed: account.removed(),
-            unsettled: account.unsettled()
-        });
+    /// @notice A node's account, in one word (`AccountSlot`).
+    function accountOf(uint256 pool, address node) external view returns (uint256) {
+        return _account(pool, node).word;
     }
 
     /// @notice A file's own word (`FileSlot`), zero where it has none.
     function wordOf(uint256 pool, uint256 sequence) external view returns (uint256) {
         return _files[FileId.checked(pool, sequence)];
+    }
+
+    /// @notice A seat's fees that are not withdrawn yet.
+    function feesOf(uint256 seat) public view returns (uint256) {
+        return _fees[seat] < 2 ? 0 : _fees[seat] - 1;
     }
 
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32) {
@@ -1061,13 +990,8 @@ contract Pools is SuiteContract {
 
     // ---- Shared checks
 
-    // Modifiers are copied wherever they stand; what they check stands here once.
     function _checkOwner(uint256 pool) private view {
         if (_desks[pool].owner != msg.sender) revert NotOwner();
-    }
-
-    function _onlyFrom(address one, address other) private view {
-        if (msg.sender != one && msg.sender != other) revert NotCourt();
     }
 
     function _account(uint256 pool, address node) private view returns (Word storage) {

@@ -8,7 +8,7 @@ import {Checkpoint} from "./libraries/Checkpoint.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Lottery} from "./libraries/Lottery.sol";
 import {Memberships} from "./libraries/Memberships.sol";
-import {Bounds, NotCourt, Paused, Suite} from "./libraries/Types.sol";
+import {Bounds, Paused, Suite} from "./libraries/Types.sol";
 
 /// @title Seats
 /// @notice Validators' seats of equal bond, and the uniform draw among those that chose to judge. A seat judges the
@@ -110,8 +110,7 @@ contract Seats is SuiteContract {
     mapping(uint256 seat => uint256 word) private _fines;
 
     modifier onlyCourt() {
-        bool judges = msg.sender == court || msg.sender == juries;
-        if (!judges && msg.sender != appeals && msg.sender != canaries) revert NotCourt();
+        if (msg.sender != court && msg.sender != juries) _onlyFrom(appeals, canaries);
         _;
     }
 
@@ -213,6 +212,7 @@ contract Seats is SuiteContract {
             word = _enter(word, seat, groups[i]);
         }
         _memberships[seat] = word;
+        Pools(pools).openFees(seat);
         _receive(bond);
     }
 

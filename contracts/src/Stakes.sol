@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {SuiteContract} from "./SuiteContract.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {AmountTooLarge, NotPools, Paused, Suite} from "./libraries/Types.sol";
+import {AmountTooLarge, BadSignature, Paused, SignatureExpired, Suite} from "./libraries/Types.sol";
 
 /// @title Stakes
 /// @notice Operators' stake, one per node. A node key belongs for ever to the operator that registered it with the
@@ -73,8 +73,6 @@ contract Stakes is SuiteContract {
     error LentFor(uint256 pool);
     error AlreadyRegistered();
     error UnknownNode();
-    error BadConsent();
-    error ConsentExpired();
     error StakeTooLow(uint256 stake, uint256 needed);
     error InPool(uint256 pool);
     error StakeLocked(uint256 releaseAt, uint256 frozen);
@@ -96,16 +94,6 @@ contract Stakes is SuiteContract {
     uint256 public unburnt;
     mapping(address node => Node) private _nodes;
     mapping(address node => Loan) private _loans;
-
-    modifier onlyPools() {
-        if (msg.sender != pools) revert NotPools();
-        _;
-    }
-
-    modifier onlyJudges() {
-        if (msg.sender != pools && msg.sender != nodeChallenges) revert NotPools();
-        _;
-    }
 
     constructor(Suite memory suite) SuiteContract(suite, suite.stakes) {}
 
@@ -178,7 +166,7 @@ contract Stakes is SuiteContract {
 
     function bind(address node, uint256 pool, uint256 minStake)
         external
-        onlyPools
+        onlyFrom(pools, pools)
         returns (address operator, uint256 stake)
     {
         Node storage slot = _nodes[node];
@@ -195,17 +183,17 @@ contract Stakes is SuiteContract {
         emit NodeBound(node, pool);
     }
 
-    function unbind(address node, uint256 releaseAt) external onlyPools {
+    function unbind(address node, uint256 releaseAt) external onlyFrom(pools, pools) {
         _unbind(node, releaseAt);
     }
 
-    function freeze(address node) external onlyJudges {
+    function freeze(address node) external onlyFrom(pools, nodeChallenges) {
         uint256 frozen = _nodes[node].frozen;
         if (frozen != type(uint16).max) _nodes[node].frozen = uint16(++frozen);
         emit NodeFrozen(node, frozen);
     }
 
-    function release(address node) external onlyJudges {
+    function release(address node) external onlyFrom(pools, nodeChallenges) {
         emit NodeReleased(node, _release(node));
     }
 
@@ -213,7 +201,7 @@ contract Stakes is SuiteContract {
     /// collector's share; the rest waits for `burn`. `left` base units stay at stake.
     function slash(address node, Slash calldata order)
         external
-        onlyJudges
+        onlyFrom(pools, nodeChallenges)
         nonReentrant
         returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left)
     {
@@ -287,8 +275,8 @@ contract Stakes is SuiteContract {
         if (params.paused()) revert Paused();
         if (_nodes[node].operator != address(0)) revert AlreadyRegistered();
         if (amount > MAX_STAKE) revert AmountTooLarge();
-        if (block.timestamp > expiry) revert ConsentExpired();
-        if (!TypedData.signedBy(node, digest, consent)) revert BadConsent();
+        if (block.timestamp > expiry) revert SignatureExpired();
+        if (!TypedData.signedBy(node, digest, consent)) revert BadSignature();
         (_nodes[node].operator, _nodes[node].stake) = (operator, uint56(amount));
         emit NodeRegistered(node, operator, amount);
         _receive(amount);

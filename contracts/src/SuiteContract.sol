@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Params} from "./Params.sol";
-import {Suite, WrongAddress} from "./libraries/Types.sol";
+import {NotPermitted, Suite, WrongAddress} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
@@ -37,6 +37,11 @@ abstract contract SuiteContract is ReentrancyGuardTransient {
     uint256 internal immutable canarySlash;
     uint256 internal immutable delayCompensation;
 
+    modifier onlyFrom(address one, address other) {
+        _onlyFrom(one, other);
+        _;
+    }
+
     /// @param place Where the suite says that this contract is.
     constructor(Suite memory suite, address place) {
         if (place != address(this)) revert WrongAddress(place, address(this));
@@ -59,6 +64,11 @@ abstract contract SuiteContract is ReentrancyGuardTransient {
         overturnPenalty = values.overturnPenalty;
         canarySlash = values.canarySlash;
         delayCompensation = values.delayCompensation;
+    }
+
+    /// @dev A modifier is copied wherever it stands; what this one checks stands here once.
+    function _onlyFrom(address one, address other) internal view {
+        if (msg.sender != one && msg.sender != other) revert NotPermitted();
     }
 
     /// @dev From the caller, who approved it before.

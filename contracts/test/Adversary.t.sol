@@ -21,19 +21,19 @@ contract AdversaryTest is Planting {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(Codes.MALFORMED), _all(Codes.MALFORMED), _all(Codes.UNAVAILABLE)));
         assertEq(_code(s), Codes.MALFORMED);
-        assertEq(pools.accountOf(pool, node).earned, 0);
+        assertEq(_account(pool, node).earned, 0);
     }
 
     /// Nor one that says so beside one that found fraud and one that looked away: a fresh committee decides.
     function test_splitCommitteePaysNothing() public {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), _all(Codes.UNAVAILABLE)));
-        assertEq(pools.accountOf(pool, node).earned, 0);
+        assertEq(_account(pool, node).earned, 0);
         assertEq(uint256(_submission(s).phase), uint256(IPools.Phase.Pending));
         uint256 unavailable = _all(Codes.UNAVAILABLE);
         _vote(0, 1, _three(_all(Codes.ACCEPT), unavailable, unavailable));
         assertEq(_code(s), Codes.UNAVAILABLE); // a majority that could not get it: the receipt pays
-        assertEq(pools.accountOf(pool, node).earned, 1_000);
+        assertEq(_account(pool, node).earned, 1_000);
     }
 
     // Owners with their service
@@ -50,7 +50,7 @@ contract AdversaryTest is Planting {
         ICanaries.Planted memory p = _opening(f);
         p.consent = "";
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        vm.expectRevert(ICanaries.NoConsent.selector);
+        vm.expectRevert(ICanaries.BadSignature.selector);
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, 3);
         _passWindow();
@@ -62,11 +62,11 @@ contract AdversaryTest is Planting {
         canaries.conclude(pool, s, f);
         assertEq(before, token.balanceOf(owner));
         assertEq(_code(s), Codes.CANARY);
-        assertEq(pools.poolOf(pool).free, BUDGET - FEES);
+        assertEq(_pool(pool).free, BUDGET - FEES);
         assertEq(stakes.stakeOf(node), STAKE);
         _passWindow();
         _closeAll(s / 16, 0);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(seats.seatOf(drawn[i]).bond, BOND - FEE);
             assertEq(token.balanceOf(seats.ownerOf(drawn[i])), 0);
@@ -98,7 +98,7 @@ contract AdversaryTest is Planting {
         pools.finalize(first, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
         assertEq(stakes.nodeOf(node).pool, 0);
-        assertEq(pools.accountOf(second, node).limit, 0);
+        assertEq(_account(second, node).limit, 0);
     }
 
     /// Nor a penalty that leaves less than the new pool's least; while one that leaves enough keeps it there, also when it
@@ -111,7 +111,7 @@ contract AdversaryTest is Planting {
         pools.finalize(first, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
         assertEq(stakes.nodeOf(node).pool, second);
-        assertEq(pools.accountOf(second, node).limit, (STAKE - 1e9 - FEES) * 4 / 1e6);
+        assertEq(_account(second, node).limit, (STAKE - 1e9 - FEES) * 4 / 1e6);
         vm.expectRevert(abi.encodeWithSelector(IStakes.InPool.selector, second));
         vm.prank(operator);
         stakes.withdraw(node, 1);
@@ -122,21 +122,21 @@ contract AdversaryTest is Planting {
     function _twoPools() internal returns (uint256 first, uint256 second, uint256 s) {
         second = pool;
         vm.prank(operator);
-        pools.leavePool(second, node);
+        pools.leavePool(second, node, type(uint256).max, "");
         _wait(30 days);
         PoolTerms memory t = defaultTerms();
         t.minStake = uint56(STAKE);
         first = _createPool(t);
         pool = first;
         vm.prank(operator);
-        pools.join(first, node);
+        pools.join(first, node, type(uint256).max, "", "");
         _step();
         s = _submit();
         vm.prank(operator);
-        pools.leavePool(first, node);
-        _wait(pools.poolOf(first).unbonding);
+        pools.leavePool(first, node, type(uint256).max, "");
+        _wait(_pool(first).unbonding);
         vm.prank(operator);
-        pools.join(second, node);
+        pools.join(second, node, type(uint256).max, "", "");
     }
 
     // Time
@@ -149,13 +149,13 @@ contract AdversaryTest is Planting {
         uint256 trial = _dispute(stranger, s);
         _juryVotes(trial, Codes.REJECT_WEIGHTS);
         _passWindow();
-        uint256 until = court.roundOf(pool, 0, 0).time + 3_600;
-        vm.expectRevert(abi.encodeWithSelector(ICourt.NotFinal.selector, until));
+        uint256 until = _round(pool, 0, 0).time + 3_600;
+        vm.expectRevert(abi.encodeWithSelector(ICourt.NotYet.selector, until));
         court.closeCommittee(pool, 0, 0);
         _conclude(s);
-        court.closeCommittee(pool, 0, 0);
+        _closeAll(0, 0);
         // the overturned majority's penalty, and the minority's
-        assertEq(BOND - seats.seatOf(court.roundOf(pool, 0, 0).seats[0]).bond, 50e9 + 1e9);
+        assertEq(BOND - seats.seatOf(_round(pool, 0, 0).seats[0]).bond, 50e9 + 1e9);
     }
 
     /// What a slash forfeits stays open to disputes for as long as any other outcome: seats that accepted it still pay.
@@ -175,8 +175,8 @@ contract AdversaryTest is Planting {
         pools.forfeit(pool, s, f);
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
-        assertEq(BOND - seats.seatOf(court.roundOf(pool, 1, 0).seats[0]).bond, 50e9);
+        assertEq(BOND - seats.seatOf(_round(pool, 1, 0).seats[0]).bond, 50e9);
         pools.forfeit(pool, s, f);
-        assertEq(pools.poolOf(pool).free, BUDGET - FEES); // the slash had paid for the first file only
+        assertEq(_pool(pool).free, BUDGET - FEES); // the slash had paid for the first file only
     }
 }

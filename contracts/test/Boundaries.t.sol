@@ -75,7 +75,7 @@ contract BoundariesTest is Planting {
         t.minStake = uint56(STAKE);
         _moveTo(t);
         uint256 second = pool;
-        assertTrue(pools.accountOf(second, node).limit != 0);
+        assertTrue(_account(second, node).limit != 0);
         pool = first;
         _blocks(66);
         court.settle(first, 0, 0, _refs(0));
@@ -87,8 +87,8 @@ contract BoundariesTest is Planting {
         emit IPools.NodeLeft(second, node, false);
         pools.finalize(first, s, ref, _none());
         assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
-        assertEq(pools.accountOf(second, node).limit, 0);
-        assertEq(stakes.nodeOf(node).releaseAt, clock + pools.poolOf(second).unbonding);
+        assertEq(_account(second, node).limit, 0);
+        assertEq(stakes.nodeOf(node).releaseAt, clock + _pool(second).unbonding);
     }
 
     /// A count of frozen files that reached its end stays there: the stake is never freed by mistake.
@@ -110,11 +110,11 @@ contract BoundariesTest is Planting {
     /// What two committees leave undecided is under way no more.
     function test_voidFileIsUnderWayNoMore() public {
         uint256 s = _submit();
-        assertEq(pools.accountOf(pool, node).unsettled, 1);
+        assertEq(_account(pool, node).unsettled, 1);
         _vote(0, 0, _three(0, 0, 0));
         _vote(0, 1, _three(0, 0, 0));
         assertEq(_code(s), Codes.VOID);
-        assertEq(pools.accountOf(pool, node).unsettled, 0);
-        assertEq(pools.accountOf(pool, node).pending, 0);
+        assertEq(_account(pool, node).unsettled, 0);
+        assertEq(_account(pool, node).pending, 0);
     }
 }

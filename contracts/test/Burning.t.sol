@@ -13,7 +13,7 @@ contract BurningTest is Network {
         stakes.burn();
         address second = _register(stranger, "second", STAKE);
         vm.prank(stranger);
-        pools.join(pool, second);
+        pools.join(pool, second, type(uint256).max, "", "");
         _step();
         uint256 malformed = _submitFrom(second, 1_000);
         _voteAll(0, Codes.MALFORMED);
@@ -37,7 +37,7 @@ contract BurningTest is Network {
         vm.expectRevert(IStakes.NothingToBurn.selector);
         stakes.burn();
         vm.startPrank(stranger);
-        pools.leavePool(pool, second);
+        pools.leavePool(pool, second, type(uint256).max, "");
         _wait(30 days);
         stakes.withdraw(second, stakes.stakeOf(second)); // the other's stake was never touched
         vm.stopPrank();

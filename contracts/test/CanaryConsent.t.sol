@@ -45,11 +45,11 @@ contract CanaryConsentTest is Planting {
         assertEq(stakes.nodeOf(node).frozen, 0);
         _passWindow();
         _closeAll(s / 16, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - FEES);
+        assertEq(_pool(pool).free, BUDGET - FEES);
         assertEq(token.balanceOf(address(pools)), BUDGET - FEES);
         assertEq(token.balanceOf(address(canaries)), 0);
         for (uint256 i = 0; i < 3; ++i) {
-            uint256 seat = court.roundOf(pool, s / 16, 0).seats[i];
+            uint256 seat = _round(pool, s / 16, 0).seats[i];
             assertEq(seats.seatOf(seat).bond, BOND - FEE); // others could have judged it
             assertEq(seats.seatOf(seat).frozen, 0);
         }
@@ -116,7 +116,7 @@ contract CanaryConsentTest is Planting {
     }
 
     function _refuses(FileData memory f, uint256 s, bytes memory consent) private {
-        _refuses(f, s, consent, abi.encodeWithSelector(ICanaries.NoConsent.selector));
+        _refuses(f, s, consent, abi.encodeWithSelector(ICanaries.BadSignature.selector));
     }
 
     function _refuses(FileData memory f, uint256 s, bytes memory consent, bytes memory reason) private {

@@ -34,10 +34,10 @@ contract CornersTest is Planting {
         _voteAll(0, Codes.ACCEPT);
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         pools.forfeit(pool, s, files[pool][s]);
-        assertEq(pools.poolOf(pool).free, BUDGET);
-        IPools.Account memory a = pools.accountOf(pool, node);
+        assertEq(_pool(pool).free, BUDGET);
+        Account memory a = _account(pool, node);
         assertEq(a.earned, 0);
         assertEq(a.spent, 0);
     }
@@ -81,13 +81,13 @@ contract CornersTest is Planting {
         _juryVotes(_dispute(operator, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(pools.accountOf(pool, node).barrier, settledAt);
+        assertEq(_account(pool, node).barrier, settledAt);
     }
 
     function test_malformedFileFreezesNobody() public {
         _submit();
         _voteAll(0, Codes.MALFORMED);
-        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(_account(pool, node).frozen, 0);
         assertEq(stakes.nodeOf(node).frozen, 1); // the penalty's, until it is taken
     }
 
@@ -96,9 +96,9 @@ contract CornersTest is Planting {
         uint256 s = _submitLane(3) + 1;
         _voteAll(0, Codes.ACCEPT);
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
-        assertEq(court.roundOf(pool, 0, 0).codes, 0x101 | (Codes.DISPUTED << 4));
+        assertEq(_round(pool, 0, 0).codes, 0x101 | (Codes.DISPUTED << 4));
         _conclude(s);
-        assertEq(court.roundOf(pool, 0, 0).codes, 0x101 | (Codes.REJECT_WEIGHTS << 4));
+        assertEq(_round(pool, 0, 0).codes, 0x101 | (Codes.REJECT_WEIGHTS << 4));
     }
 
     /// Nobody has a duty in a round that had no committee.
@@ -126,12 +126,12 @@ contract CornersTest is Planting {
         address early = _register(operator, "early", STAKE);
         address late = _register(operator, "late", STAKE);
         vm.prank(operator);
-        pools.join(fresh, early);
-        assertEq(pools.accountOf(fresh, early).joinedStep, 0);
+        pools.join(fresh, early, type(uint256).max, "", "");
+        assertEq(_account(fresh, early).joinedStep, 0);
         _blocks(2);
         vm.prank(operator);
-        pools.join(fresh, late);
-        assertEq(pools.accountOf(fresh, late).joinedStep, 1);
+        pools.join(fresh, late, type(uint256).max, "", "");
+        assertEq(_account(fresh, late).joinedStep, 1);
     }
 
     function test_packedFieldsEnd() public {
@@ -150,7 +150,7 @@ contract CornersTest is Planting {
         (bool ok, bytes memory answer) = address(pools).call(relay);
         assertFalse(ok);
         assertEq(answer, abi.encodeWithSignature("Panic(uint256)", 0x11));
-        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 184)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 192)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(owner);
         pools.publishStep(pool, (1 << 20) - 1, 0, 0);
@@ -164,7 +164,7 @@ contract CornersTest is Planting {
         _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _wait(30 days);
         uint256 releaseAt = stakes.nodeOf(node).releaseAt;
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 1));
@@ -183,12 +183,12 @@ contract CornersTest is Planting {
         pools.finalize(pool, s, ref, _none());
         assertEq(stakes.stakeOf(node), STAKE / 2);
         assertEq(stakes.nodeOf(node).pool, 0);
-        uint256 releaseAt = clock + pools.poolOf(pool).unbonding;
+        uint256 releaseAt = clock + _pool(pool).unbonding;
         assertEq(stakes.nodeOf(node).releaseAt, releaseAt);
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
         vm.prank(operator);
         stakes.withdraw(node, 1);
-        _wait(pools.poolOf(pool).unbonding);
+        _wait(_pool(pool).unbonding);
         vm.prank(operator);
         stakes.withdraw(node, STAKE / 2);
         assertEq(token.balanceOf(operator), STAKE / 2);

@@ -77,7 +77,7 @@ contract EdgesTest is Network {
         _voteAll(0, Codes.ACCEPT);
         assertEq(uint256(_ballot(0, 0, 1)), _all(1));
         _passWindow();
-        court.closeCommittee(pool, 0, 0);
+        _closeAll(0, 0);
         assertEq(uint256(_ballot(0, 0, 1)), 0);
     }
 
@@ -100,16 +100,16 @@ contract EdgesTest is Network {
 
     function test_stakeIsFreeForAnotherPoolWhenItsTimeIsOver() public {
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         uint256 releaseAt = stakes.nodeOf(node).releaseAt;
         uint256 other = _createPool(defaultTerms());
         _wait(releaseAt - 1 - clock);
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
         vm.prank(operator);
-        pools.join(other, node);
+        pools.join(other, node, type(uint256).max, "", "");
         _wait(1);
         vm.prank(operator);
-        pools.join(other, node);
+        pools.join(other, node, type(uint256).max, "", "");
         assertEq(stakes.nodeOf(node).pool, other);
     }
 
@@ -118,7 +118,7 @@ contract EdgesTest is Network {
         PoolTerms memory t = defaultTerms();
         address poor = _register(operator, "poor", t.minStake + 1e9 + FEES);
         vm.prank(operator);
-        pools.join(pool, poor);
+        pools.join(pool, poor, type(uint256).max, "", "");
         _step();
         uint256 s = _submitFrom(poor, 1_000);
         _voteAll(0, Codes.MALFORMED);
@@ -126,7 +126,7 @@ contract EdgesTest is Network {
         pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(poor), t.minStake);
         assertEq(stakes.nodeOf(poor).pool, pool);
-        assertEq(pools.accountOf(pool, poor).limit, uint256(t.minStake) * t.leverage / t.rate);
+        assertEq(_account(pool, poor).limit, uint256(t.minStake) * t.leverage / t.rate);
     }
 
     function test_submissionSaysItsUnitsOrWhatWasEarned() public {
@@ -164,7 +164,7 @@ contract EdgesTest is Network {
     function test_stepsSeedIsTheNextBlocks() public {
         vm.prank(owner);
         pools.publishStep(pool, 1, keccak256("manifest"), bytes32(0));
-        assertEq(pools.poolOf(pool).seedBlock, height + 1);
+        assertEq(_pool(pool).seedBlock, height + 1);
         assertEq(_joinAs("early"), 1);
         _blocks(1);
         assertEq(_joinAs("late"), 2);
@@ -174,8 +174,8 @@ contract EdgesTest is Network {
     function _joinAs(string memory name) private returns (uint256) {
         address made = _register(operator, name, STAKE);
         vm.prank(operator);
-        pools.join(pool, made);
-        return pools.accountOf(pool, made).joinedStep;
+        pools.join(pool, made, type(uint256).max, "", "");
+        return _account(pool, made).joinedStep;
     }
 
     function _checkTerms(PoolTerms memory t, string memory field) private {
@@ -228,7 +228,7 @@ contract EdgesTest is Network {
         vm.expectEmit(true, true, true, true, address(pools));
         emit IPools.LimitSet(pool, node, limit);
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(pools.accountOf(pool, node).limit, limit);
+        assertEq(_account(pool, node).limit, limit);
     }
 
     /// One before the end of what its field holds, everything still goes on (Corners has the end itself).
@@ -241,10 +241,10 @@ contract EdgesTest is Network {
         vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 2) << 136)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         assertEq(_relay(_one(_work(0, (1 << 22) - 2, w))), ((1 << 24) - 2) << 4);
-        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 184) | (((uint256(1) << 20) - 2) << 184)));
+        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 192) | (((uint256(1) << 20) - 2) << 192)));
         vm.prank(owner);
         pools.publishStep(pool, (1 << 20) - 2, 0, 0);
-        assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);
+        assertEq(_pool(pool).steps, (1 << 20) - 1);
         vm.store(address(pools), bytes32(uint256(0)), bytes32(uint256(type(uint24).max - 1)));
         assertEq(_createPool(defaultTerms()), type(uint24).max);
         vm.store(address(seats), bytes32(uint256(0)), bytes32(uint256(65534)));
@@ -263,7 +263,7 @@ contract EdgesTest is Network {
             vm.prank(_seatOwner(1));
             (bool ok, bytes memory answer) = address(seats).call(calls[i]);
             assertFalse(ok);
-            assertEq(bytes32(bytes4(answer)), bytes32(ISeats.NotCourt.selector));
+            assertEq(bytes32(bytes4(answer)), bytes32(ISeats.NotPermitted.selector));
             vm.prank(suite[i]);
             (ok,) = address(seats).call(calls[i]);
             assertTrue(ok);
@@ -281,18 +281,18 @@ contract EdgesTest is Network {
             court.decisionOf(pool, s);
         assertEq(round, 1);
         assertEq(code, Codes.REJECT_SAMPLING);
-        assertEq(uint256(seed), uint256(court.roundOf(pool, 0, 0).seed));
-        assertEq(uint256(seed), uint256(court.roundOf(pool, 0, 1).seed));
+        assertEq(uint256(seed), uint256(_round(pool, 0, 0).seed));
+        assertEq(uint256(seed), uint256(_round(pool, 0, 1).seed));
         uint8[6] memory cast = [1, 3, 11, 4, 4, 1];
         for (uint256 i = 0; i < 6; ++i) {
-            assertEq(members[i], court.roundOf(pool, 0, i / 3).seats[i % 3]);
+            assertEq(members[i], _round(pool, 0, i / 3).seats[i % 3]);
             assertEq(votes[i], cast[i]);
         }
-        assertEq(court.roundOf(pool, 0, 0).codes, Codes.UNDECIDED); // the first round's outcome stays what it was
+        assertEq(_round(pool, 0, 0).codes, Codes.UNDECIDED); // the first round's outcome stays what it was
     }
 
     function test_newPoolIsEmpty() public {
-        IPools.Pool memory p = pools.poolOf(_createPool(defaultTerms()));
+        Pool memory p = _pool(_createPool(defaultTerms()));
         assertEq(p.owner, owner);
         assertEq(p.free, BUDGET);
         assertEq(p.steps, 0);
@@ -309,7 +309,7 @@ contract EdgesTest is Network {
         address second = _register(operator, "second", STAKE);
         pool = _createPool(defaultTerms());
         vm.prank(operator);
-        pools.join(pool, second);
+        pools.join(pool, second, type(uint256).max, "", "");
         _step();
         assertEq(_submitFrom(second, 500), 0);
         assertEq(_submission(0).units, 500);
@@ -317,12 +317,12 @@ contract EdgesTest is Network {
         assertEq(_code(0), Codes.REJECT_WEIGHTS);
         _dispute(operator, 0);
         assertEq(appeals.disputeOf(one, 0).disputer, address(0));
-        assertEq(court.roundOf(one, 0, 0).codes, Codes.ACCEPT);
-        assertEq(court.roundOf(pool, 0, 0).codes, Codes.DISPUTED);
+        assertEq(_round(one, 0, 0).codes, Codes.ACCEPT);
+        assertEq(_round(pool, 0, 0).codes, Codes.DISPUTED);
         pool = one;
         assertEq(_code(0), Codes.ACCEPT);
         assertEq(_submission(0).earned, 1_000);
-        assertEq(pools.accountOf(one, second).counter, 0);
+        assertEq(_account(one, second).counter, 0);
         _passWindow();
         assertEq(_claim(0), 1e9);
     }

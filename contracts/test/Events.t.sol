@@ -86,7 +86,7 @@ contract EventsTest is Planting {
         _reveal(0, 0, 0, _all(1));
         _reveal(0, 0, 1, _all(1));
         FileRef[] memory refs = _refs(0);
-        uint256 silent = court.roundOf(pool, 0, 0).seats[2];
+        uint256 silent = _round(pool, 0, 0).seats[2];
         vm.recordLogs();
         court.settle(pool, 0, 0, refs);
         _unpack(0);
@@ -95,7 +95,7 @@ contract EventsTest is Planting {
         for (uint256 i = 0; i < logs.length; ++i) {
             if (logs[i].topics[0] != ICourt.MemberAbsent.selector) continue;
             ++named;
-            assertEq(uint256(logs[i].topics[3]), silent);
+            assertEq((uint256(bytes32(logs[i].data)) >> 16) & 0xffff, silent);
         }
         assertEq(named, 1);
     }
@@ -160,18 +160,18 @@ contract EventsTest is Planting {
     function test_aJuryFreesANode() public {
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
-        assertEq(pools.accountOf(pool, node).frozen, 1);
+        assertEq(_account(pool, node).frozen, 1);
         _juryVotes(_dispute(operator, s), Codes.MALFORMED);
         FileData memory f = files[pool][s];
         appeals.conclude(pool, s, f);
-        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(_account(pool, node).frozen, 0);
     }
 
     /// A seat that has left does not leave again when a penalty takes its bond: it unbonds when it would have.
     function test_seatThatLeftLeavesOnce() public {
         _submit();
         _draw(0, 0);
-        uint256 gone = court.roundOf(pool, 0, 0).seats[0];
+        uint256 gone = _round(pool, 0, 0).seats[0];
         vm.prank(_seatOwner(gone));
         seats.leaveSeat(gone);
         uint256 left = seats.currentEpoch();
@@ -189,17 +189,17 @@ contract EventsTest is Planting {
 
     function test_membershipsAreAnnounced() public {
         address other = _register(operator, "other node", STAKE);
-        uint256 limit = pools.accountOf(pool, node).limit;
+        uint256 limit = _account(pool, node).limit;
         vm.expectEmit(address(pools));
         emit IPools.NodeJoined(pool, other, operator, 1, limit);
         vm.prank(operator);
-        pools.join(pool, other);
+        pools.join(pool, other, type(uint256).max, "", "");
         vm.expectEmit(address(pools));
         emit IPools.NodeLeft(pool, other, false);
         vm.expectEmit(address(stakes));
-        emit IStakes.NodeUnbound(other, pool, clock + pools.poolOf(pool).unbonding);
+        emit IStakes.NodeUnbound(other, pool, clock + _pool(pool).unbonding);
         vm.prank(operator);
-        pools.leavePool(pool, other);
+        pools.leavePool(pool, other, type(uint256).max, "");
         vm.expectEmit(address(pools));
         emit IPools.NodeLeft(pool, node, true);
         vm.prank(owner);
@@ -283,13 +283,22 @@ contract EventsTest is Planting {
         _submit();
         _vote(0, 0, _three(_all(1), _all(1), _all(3)));
         _passWindow();
-        uint256[] memory members = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory members = _round(pool, 0, 0).seats;
         uint256 sunk = token.balanceOf(SINK);
         vm.expectEmit(address(court));
-        emit ICourt.MemberClosed(pool, 0, members[0], 0, FEE, 0, 0);
+        emit ICourt.MemberClosed((pool << 64) | (members[0] << 16), FEE, 0, 0);
         vm.expectEmit(address(court));
-        emit ICourt.MemberClosed(pool, 0, members[2], 0, 0, FEE, penalties.minorityPenalty);
+        emit ICourt.MemberClosed((pool << 64) | (members[2] << 16) | 2, 0, FEE, penalties.minorityPenalty);
         court.closeCommittee(pool, 0, 0);
+        assertEq(token.balanceOf(_seatOwner(members[0])), 0);
+        assertEq(pools.feesOf(members[0]), FEE);
+        vm.expectEmit(address(pools));
+        emit IPools.FeesWithdrawn(members[0], _seatOwner(members[0]), FEE);
+        vm.prank(stranger);
+        assertEq(pools.withdrawFees(members[0]), FEE);
+        assertEq(pools.withdrawFees(members[0]), 0); // once
+        assertEq(pools.withdrawFees(members[2]), 0);
+        assertEq(pools.withdrawFees(60_000), 0); // nobody's
         assertEq(token.balanceOf(_seatOwner(members[0])), FEE);
         uint256 share = penalties.minorityPenalty / 20;
         assertEq(token.balanceOf(SINK) - sunk, FEE + penalties.minorityPenalty - share);
@@ -297,7 +306,7 @@ contract EventsTest is Planting {
 
     function test_bodiesAreAnnouncedWithTheirSeeds() public {
         uint256 s = _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
+        uint256 seedBlock = _round(pool, 0, 0).time;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
         uint256 drawn = uint256(seed) | (members[0] << 64) | (members[1] << 80) | (members[2] << 96);

@@ -10,10 +10,10 @@ import {IPools} from "./interfaces/IPools.sol";
 contract FlowTest is Network {
     function test_acceptedWorkIsPaid() public {
         uint256 sequence = _submit();
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         assertEq(free, BUDGET - 1_000 * 1e6 - 2 * FEES);
         _voteAll(0, Codes.ACCEPT);
-        assertEq(pools.poolOf(pool).free, free + FEES); // no second committee will judge it
+        assertEq(_pool(pool).free, free + FEES); // no second committee will judge it
 
         assertEq(_code(sequence), Codes.ACCEPT);
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
@@ -21,9 +21,9 @@ contract FlowTest is Network {
         _passWindow();
         assertEq(_claim(sequence), 1_000 * 1e6);
         assertEq(token.balanceOf(operator), 1_000 * 1e6);
-        court.closeCommittee(pool, 0, 0);
+        _closeAll(0, 0);
         for (uint256 i = 0; i < 3; ++i) {
-            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), FEE);
+            assertEq(token.balanceOf(_seatOwner(_round(pool, 0, 0).seats[i])), FEE);
         }
         assertEq(token.balanceOf(address(pools)), free + FEES);
     }
@@ -36,7 +36,7 @@ contract FlowTest is Network {
         uint256 sequence = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
         assertEq(_code(sequence), Codes.REJECT_WEIGHTS);
-        assertEq(pools.accountOf(pool, node).frozen, 1);
+        assertEq(_account(pool, node).frozen, 1);
         FileRef memory file = _ref(sequence);
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
         pools.finalize(pool, sequence, file, _none());
@@ -44,11 +44,11 @@ contract FlowTest is Network {
         pools.finalize(pool, sequence, file, _none());
         assertEq(stakes.stakeOf(node), 0);
         assertEq(stakes.nodeOf(node).pool, 0);
-        assertTrue(pools.accountOf(pool, node).slashed);
+        assertTrue(_account(pool, node).slashed);
         uint256 share = (STAKE - FEES) / 20; // a twentieth for whoever collects it
         assertEq(token.balanceOf(address(this)), share);
         assertEq(_burnt(), STAKE - FEES - share);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         _closeAll(0, 0);
         assertEq(token.balanceOf(address(pools)), BUDGET);
     }
@@ -63,8 +63,8 @@ contract FlowTest is Network {
         assertEq(_code(sequence), Codes.ACCEPT);
         // its deposit, and as much again: a fifth of three overturned seats' penalties is more than that
         assertEq(token.balanceOf(operator) - before, 2 * juries.depositOf(pool, 1));
-        assertEq(pools.accountOf(pool, node).frozen, 0);
-        assertEq(pools.accountOf(pool, node).barrier, 0);
+        assertEq(_account(pool, node).frozen, 0);
+        assertEq(_account(pool, node).barrier, 0);
         _passWindow();
         assertEq(_claim(sequence), 1_000 * 1e6);
         for (uint256 i = 0; i < 5; ++i) {
@@ -73,7 +73,7 @@ contract FlowTest is Network {
         _closeAll(0, 0);
         assertEq(token.balanceOf(address(juries)), 0);
         assertEq(token.balanceOf(address(appeals)), 0);
-        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+        assertEq(token.balanceOf(address(pools)), _pool(pool).free);
     }
 
     function test_redrawThenVoid() public {
@@ -86,7 +86,7 @@ contract FlowTest is Network {
         assertEq(_claim(sequence), 1_000 * 1e6);
         _closeAll(0, 0);
         _closeAll(0, 1);
-        assertEq(pools.poolOf(pool).free, BUDGET - 1_000 * 1e6 - 2 * FEES);
-        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+        assertEq(_pool(pool).free, BUDGET - 1_000 * 1e6 - 2 * FEES);
+        assertEq(token.balanceOf(address(pools)), _pool(pool).free);
     }
 }

@@ -50,11 +50,11 @@ contract GasTest is MeasuringChallenges {
             address op = account(string.concat("operator ", _text(grown)));
             address member = _register(op, name, STAKE);
             vm.prank(op);
-            pools.join(pool, member);
+            pools.join(pool, member, type(uint256).max, "", "");
             crowd.push(member);
         }
         _step();
-        for (uint256 lane = pools.poolOf(pool).lanes; lane < n / 16; ++lane) {
+        for (uint256 lane = _pool(pool).lanes; lane < n / 16; ++lane) {
             _submitLaneFrom(crowd[lane % crowd.length], 10, 16);
         }
         _blocks(4);
@@ -90,7 +90,7 @@ contract GasTest is MeasuringChallenges {
         _sponsor(s);
         bytes memory invite = _sign(key("owner"), _inviteDigest(pool, n, clock + 60));
         vm.prank(n);
-        pools.joinWithInvite(pool, n, clock + 60, invite);
+        pools.join(pool, n, clock + 60, "", invite);
         _note(string.concat("join", s), _used());
     }
 
@@ -115,14 +115,14 @@ contract GasTest is MeasuringChallenges {
         stakes.registerFor(n, operator, uint24(pool), STAKE, clock + 60, consent);
         _note(string.concat("register_for", s), _used());
         bytes memory join = _sign(key(name), _memberDigest("Join", pool, n, 0, clock + 60));
-        pools.joinFor(pool, n, clock + 60, join, "");
+        pools.join(pool, n, clock + 60, join, "");
         _note(string.concat("join_for", s), _used());
     }
 
     /// @dev A lane's way to its outcomes in the fewest transactions: a commit that draws, a commit, commit and reveal of the last member in one call, a reveal, and one
     /// that settles. Returns the gas of all but the last, and of the last.
     function _judge(uint256 lane, uint256 code) internal returns (uint256 votes, uint256 settling) {
-        uint256 seedBlock = court.roundOf(pool, lane, 0).time;
+        uint256 seedBlock = _round(pool, lane, 0).time;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         _commit(lane, 0, 0, _all(code));
         drawing = _used();

@@ -26,7 +26,7 @@ contract LaneAttacksTest is Network {
             operators[i] = account(string.concat("operator ", _text(i)));
             workers[i] = _register(operators[i], string.concat("worker ", _text(i)), STAKE);
             vm.prank(operators[i]);
-            pools.join(pool, workers[i]);
+            pools.join(pool, workers[i], type(uint256).max, "", "");
         }
         _step();
     }
@@ -42,7 +42,7 @@ contract LaneAttacksTest is Network {
         FileData[] memory lane = new FileData[](size);
         for (uint256 i = 0; i < size; ++i) {
             uint256 who = _random(seed, "node", i) % 3;
-            lane[i] = _next(workers[who], uint24(1 + _random(seed, "units", i) % 5_000), ahead[who]++);
+            lane[i] = _next(workers[who], uint32(1 + _random(seed, "units", i) % 5_000), ahead[who]++);
         }
         first = _relay(lane);
         pending = _pendingWords(first >> 4);
@@ -83,7 +83,7 @@ contract LaneAttacksTest is Network {
     }
 
     function _secondRound() private view returns (bool) {
-        return court.roundOf(pool, first >> 4, 1).time != 0;
+        return _round(pool, first >> 4, 1).time != 0;
     }
 
     function _tryUnpack(uint256[] memory words, uint256 places) private {
@@ -157,13 +157,13 @@ contract LaneAttacksTest is Network {
             try pools.forfeit(pool, first + i, files[pool][first + i]) {} catch {}
             _tryClaim(first + i, words);
         }
-        court.closeCommittee(pool, first >> 4, 0);
-        if (_secondRound()) court.closeCommittee(pool, first >> 4, 1);
+        _closeAll(first >> 4, 0);
+        if (_secondRound()) _closeAll(first >> 4, 1);
     }
 
     /// @dev What stands of `who` in the end, file by file.
     function _due(address who) private view returns (uint256 units) {
-        if (pools.accountOf(pool, who).slashed) return 0; // all of the lane vests after whatever it was slashed for
+        if (_account(pool, who).slashed) return 0; // all of the lane vests after whatever it was slashed for
         for (uint256 i = 0; i < size; ++i) {
             if (files[pool][first + i].node == who && Codes.isPaid(_code(first + i))) {
                 units += files[pool][first + i].units;
@@ -187,12 +187,12 @@ contract LaneAttacksTest is Network {
         _passWindow();
         _ended(seed);
         for (uint256 i = 0; i < 3; ++i) {
-            IPools.Account memory a = pools.accountOf(pool, workers[i]);
+            Account memory a = _account(pool, workers[i]);
             assertEq(token.balanceOf(operators[i]), _due(workers[i]) * 1e6 + _compensation(i));
             assertEq(a.earned, a.spent);
             assertEq(a.pending + a.unsettled + a.frozen, 0);
         }
-        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+        assertEq(token.balanceOf(address(pools)), _pool(pool).free);
     }
 
     /// @dev Of a dispute that was wrong about an accepted file.
@@ -232,7 +232,7 @@ contract LaneAttacksTest is Network {
         assertEq(token.balanceOf(operators[0]), 0);
         assertEq(token.balanceOf(operators[1]), 70 * 1e6);
         pools.forfeit(pool, first + 1, files[pool][first + 1]);
-        IPools.Account memory a = pools.accountOf(pool, node);
+        Account memory a = _account(pool, node);
         assertEq(a.earned, a.spent);
     }
 
@@ -268,7 +268,7 @@ contract LaneAttacksTest is Network {
             _tryClaim(first - 1 - i, words);
         }
         assertEq(token.balanceOf(operator), 32 * 1_000 * 1e6);
-        assertEq(pools.accountOf(pool, node).spent, 32_000);
+        assertEq(_account(pool, node).spent, 32_000);
     }
 
     /// Whoever settles a lane names its files as they came in: no more units, no other node, place or number of them.
@@ -328,7 +328,7 @@ contract LaneAttacksTest is Network {
             _tryClaim(early + i, laneWords[pool][early >> 4]);
         }
         assertEq(token.balanceOf(operator), 6_000 * 1e6);
-        assertEq(pools.accountOf(pool, node).earned, 6_000);
+        assertEq(_account(pool, node).earned, 6_000);
     }
 
     /// No bench takes a file whose word only its lane's hash binds; each does once anybody unpacked it.
@@ -416,7 +416,7 @@ contract LaneAttacksTest is Network {
         vm.prank(operator);
         stakes.registerNode(node, STAKE, clock + 60, consent);
         vm.prank(operator);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
         _step();
     }
 

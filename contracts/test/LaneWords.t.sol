@@ -17,7 +17,7 @@ contract LaneWordsTest is Network {
     function _settled(uint256 codes) internal returns (uint256[] memory words) {
         other = _register(stranger, "other", STAKE);
         vm.prank(stranger);
-        pools.join(pool, other);
+        pools.join(pool, other, type(uint256).max, "", "");
         _step();
         FileData[] memory lane = new FileData[](3);
         (lane[0], lane[1], lane[2]) = (_next(node, 1_000, 0), _next(other, 500, 0), _next(node, 70, 1));
@@ -113,7 +113,7 @@ contract LaneWordsTest is Network {
         pools.hold(pool, first, f);
         _passWindow();
         bytes32 inner = _inner(first + 2);
-        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, pools.accountOf(pool, node).barrier));
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, _account(pool, node).barrier));
         pools.claim(pool, node, first + 2, inner, words);
         assertEq(_claimed(other, first + 1, words), 500 * 1e6);
     }
@@ -200,7 +200,7 @@ contract LaneWordsTest is Network {
         FileData[] memory lane = new FileData[](2);
         address third = _register(stranger, "third", STAKE);
         vm.prank(stranger);
-        pools.join(pool, third);
+        pools.join(pool, third, type(uint256).max, "", "");
         _step();
         (lane[0], lane[1]) = (_next(third, 1_000, 0), _next(third, 500, 1));
         uint256 mixed = _relay(lane);

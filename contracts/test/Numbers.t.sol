@@ -23,7 +23,7 @@ contract NumbersTest is Network {
         assertEq(pool, 3);
         address other = _register(stranger, "other", STAKE);
         vm.prank(stranger);
-        pools.join(pool, other);
+        pools.join(pool, other, type(uint256).max, "", "");
         _step();
         s = _submitFrom(other, 1_000);
         _voteAll(0, code);
@@ -43,12 +43,12 @@ contract NumbersTest is Network {
     function test_fileOfAnotherPoolIsNotFinalHere() public {
         uint256 s = _elsewhere(Codes.MALFORMED);
         FileRef memory ref = _ref(s);
-        uint256 free = pools.poolOf(VICTIM).free;
+        uint256 free = _pool(VICTIM).free;
         vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, VICTIM, ALIAS | s));
         pools.finalize(VICTIM, ALIAS | s, ref, _none());
-        assertEq(pools.poolOf(VICTIM).free, free);
+        assertEq(_pool(VICTIM).free, free);
         pools.finalize(pool, s, ref, _none());
-        assertEq(pools.poolOf(pool).free, BUDGET - FEES + FEES); // its fees are owed, and its stake paid them
+        assertEq(_pool(pool).free, BUDGET - FEES + FEES); // its fees are owed, and its stake paid them
     }
 
     /// Terms of a pool that does not exist are all zero: no window to wait for, no committee to hear.
@@ -80,11 +80,11 @@ contract NumbersTest is Network {
         for (uint256 i = 0; i < 3; ++i) {
             vm.expectRevert(IPools.NoSuchPool.selector);
             vm.prank(operator);
-            pools.leavePool(numbers[i], node);
+            pools.leavePool(numbers[i], node, type(uint256).max, "");
         }
-        uint256 unbonding = pools.poolOf(pool).unbonding;
+        uint256 unbonding = _pool(pool).unbonding;
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         assertEq(stakes.nodeOf(node).releaseAt, clock + unbonding);
     }
 

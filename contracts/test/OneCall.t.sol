@@ -39,7 +39,7 @@ contract OneCallTest is Network {
         _passWindow();
         _closeAll(0, 0);
         for (uint256 i = 0; i < 3; ++i) {
-            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), FEE);
+            assertEq(token.balanceOf(_seatOwner(_round(pool, 0, 0).seats[i])), FEE);
         }
         assertEq(_claim(0), 1_000 * 1e6);
     }
@@ -47,7 +47,7 @@ contract OneCallTest is Network {
     /// Until all others are bound by a commitment nothing can be shown that they could copy.
     function test_onlyTheLastMemberVotesInOneCall() public {
         address[] memory voters = _voters();
-        uint256 opens = court.roundOf(pool, 0, 0).time + 60;
+        uint256 opens = _round(pool, 0, 0).time + 60;
         bytes memory early = abi.encodeWithSelector(Voting.RevealNotOpen.selector, opens);
         vm.expectRevert(early);
         _voteAlone(voters[0], 0, _all(1));

@@ -85,7 +85,7 @@ contract RewardsTest is Network {
     function test_secondJuryHasNobodyOfTheFirstNorOfTheCommittee() public {
         (, uint256 trial, uint256 appealTrial) = _appealed();
         _juryVotes(appealTrial, Codes.ACCEPT);
-        uint256[] memory members = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory members = _round(pool, 0, 0).seats;
         uint256[] memory jurors = juries.seatsOf(trial);
         uint256[] memory seconds_ = juries.seatsOf(appealTrial);
         uint256 met;

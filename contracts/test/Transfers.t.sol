@@ -36,7 +36,7 @@ contract TransfersTest is Planting {
         pool = _createPool(defaultTerms());
         _register(operator, "node", STAKE);
         vm.prank(operator);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
         address[] memory who = new address[](1);
         who[0] = node;
         _plantStep(who);
@@ -88,7 +88,7 @@ contract TransfersTest is Planting {
         pools.finalize(pool, bad, _ref(bad), _none());
         _closeAll(1, 0);
         _ended(0);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET);
     }
 

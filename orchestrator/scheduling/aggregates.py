@@ -102,9 +102,9 @@ class FileAggregates:
 
     def _replace(self, old: Submission | None, new: Submission) -> None:
         if old is not None:
-            self.sums.subtract(sums_of(old))
+            self.sums.subtract(sums_of([old]))
             self.accepted -= old.status is Status.ACCEPTED
-        self.sums.update(sums_of(new))
+        self.sums.update(sums_of([new]))
         self.accepted += new.status is Status.ACCEPTED
         self.consumed.discard(new.sequence)
         self.queued.pop(new.sequence, None)

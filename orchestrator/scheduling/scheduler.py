@@ -249,8 +249,8 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     wanted = node.counter if counter is None else counter
     if wanted < node.counter:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
-    due = node.counter + min(node.handed_in, MOST_HANDED_IN)
     most = _most_leases(rule, queue.pace, node.address)
+    due = node.counter + min(node.handed_in, max(MOST_HANDED_IN, most))
     if wanted >= due + most:
         return Wait(2.0, f"file {wanted} is too far ahead of file {due}, the next that this node is to hand in")
     step = _step(rule, queue, node)

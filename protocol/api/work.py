@@ -220,7 +220,7 @@ class SubmissionRequest(RequestBody):
 
     step: StepNumber
     counter: Counter
-    units: int = Field(ge=0, lt=1 << 24)
+    units: int = Field(ge=0, lt=1 << 32)
     rows: int = Field(ge=0, lt=1 << 16)
     root: Hex64
     sha256: Hex64
@@ -249,7 +249,7 @@ class SubmissionRequest(RequestBody):
 
 
 UNSIGNED = "0x" + "00" * 65
-MOST_HANDED_IN = 4  # files of a node that may wait to be relayed while it makes another one
+MOST_HANDED_IN = 4  # files of a node that may wait long to be relayed while it makes another one
 
 
 class SubmissionResponse(ResponseBody):

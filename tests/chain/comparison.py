@@ -13,7 +13,7 @@ def compare_pools(game: Game, state: State) -> None:
     """Pools, their services and their lanes."""
     court, epoch = game.suite.court, game.suite.seats.epoch_blocks()
     for number, pool in state.pools.items():
-        view = game.suite.pools.read("poolOf", number)
+        view = game.suite.pools.pool_of(number)
         seen = tuple(view[name] for name in ("owner", "status", "steps"))
         assert (pool.owner, STATUSES.index(pool.status), len(pool.steps)) == seen
         assert pool.terms == court.terms_of(number)
@@ -21,15 +21,20 @@ def compare_pools(game: Game, state: State) -> None:
         assert (pool.service or ZERO, pool.previous_service or ZERO, pool.previous_until) == (service, previous, until)
     for key, lane in state.lanes.items():
         for round_ in lane.rounds:
-            seen = court.read("roundOf", *key, round_.round)
-            assert (round_.settled, round_.seats) == (seen["settled"], tuple(seen["seats"]))
-            assert bool(round_.closed) == seen["closed"]
+            word = court.read("roundOf", *key, round_.round)  # contracts/src/libraries/LaneSlot.sol
+            time, codes, seats = word >> 144 & 0xFFFFFFFF, word >> 176 & (1 << 64) - 1, word >> 64 & (1 << 80) - 1
+            drawn = tuple(seat for shift in range(0, 80, 16) if (seat := seats >> shift & 0xFFFF))
+            assert (round_.settled, round_.seats, bool(round_.closed)) == (
+                bool(word >> 255),
+                drawn,
+                bool(word >> 254 & 1),
+            )
             if round_.settled:
-                assert (round_.codes, round_.settled_time) == (seen["codes"], seen["time"])
+                assert (round_.codes, round_.settled_time) == (codes, time)
             elif round_.round == 0:
-                assert [place for place in range(LANE) if code_at(seen["codes"], place)] == list(places(lane))
+                assert [place for place in range(LANE) if code_at(codes, place)] == list(places(lane))
                 # A seed block that nobody drew with moves on by whole epochs.
-                moved = 0 if round_.drawn else seen["time"] - round_.seed_block
+                moved = 0 if round_.drawn else time - round_.seed_block
                 assert moved >= 0
                 assert moved % epoch == 0
 
@@ -42,7 +47,7 @@ def compare(game: Game) -> State:
     """Every record of the state equals the contract's view."""
     state, suite = game.state, game.suite
     for (pool, address), account in state.accounts.items():
-        view = suite.pools.read("accountOf", pool, address)
+        view = suite.pools.account_of(pool, address)
         assert (account.counter, account.units_pending) == (view["counter"], view["pending"]), address
         assert (account.units_earned, account.units_spent) == (view["earned"], view["spent"]), address
         assert (account.ejected, account.removed) == (view["slashed"], view["removed"])
@@ -68,6 +73,7 @@ def compare(game: Game) -> State:
         on_chain = suite.seats.seat_of(number)
         assert (seat.owner, seat.voter, seat.bond) == tuple(on_chain[name] for name in ("owner", "voter", "bond"))
         assert set(seat.groups) == set(suite.seats.read("groupsOf", number))
+        assert seat.fees == suite.pools.read("feesOf", number)
     for address, node in state.nodes.items():
         at_stakes = suite.stakes.node_of(address)
         for name in ("operator", "stake", "pool", "frozen"):
@@ -83,6 +89,6 @@ def compare(game: Game) -> State:
         assert (trial.next, trial.appeal_until, trial.settled) == (case["next"], case["appealUntil"], case["concluded"])
     for address, balance in state.balances.items():
         assert balance == suite.token.balance_of(address), address
-    escrow = sum(pool.escrow for pool in state.pools.values())
+    escrow = sum(pool.escrow for pool in state.pools.values()) + sum(seat.fees for seat in state.seats.values())
     assert escrow == suite.token.balance_of(suite.pools.address)
     return state

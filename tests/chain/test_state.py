@@ -41,7 +41,12 @@ def test_accepted_work_is_paid_to_the_last_base_unit(game: Game) -> None:
     assert game.hint(node) is None
     assert state.lanes[game.pool, 0].round.closed == {0, 1, 2}
     assert [p.kind for p in state.payments] == ["claim", "fee", "fee", "fee"]
-    assert sum(s.earned for s in state.seats.values()) == 6 * FEE
+    assert sum(s.earned for s in state.seats.values()) == sum(s.fees for s in state.seats.values()) == 6 * FEE
+    seat = state.seats[state.lanes[game.pool, 0].round.seats[0]]
+    before = state.balances.get(seat.owner, 0)
+    game.suite.pools.withdraw_fees(seat.seat).send()
+    state = compare(game)
+    assert (state.seats[seat.seat].fees, state.balances[seat.owner] - before) == (0, 2 * FEE)
 
 
 def test_rejected_work_slashes_and_ejects(game: Game) -> None:
@@ -189,7 +194,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     failing = FailingRollout(0, keccak(row), [])
     with pytest.raises(ContractError) as strangers:
         game.suite.canaries.open(sub, opening, game.owner, failing, Code.REJECT_WEIGHTS).send()
-    assert strangers.value.name == "NoConsent"
+    assert strangers.value.name == "BadSignature"
     game.suite.canaries.open(sub, opening, node, failing, Code.REJECT_WEIGHTS).send()
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
@@ -244,14 +249,14 @@ def test_invites_and_their_misuse(game: Game) -> None:
     suite.stakes.register_node(node.address, 20 * TOKEN, expiry, consent).send()
     with pytest.raises(ContractError) as uninvited:
         suite.pools.join(game.pool, node.address).send()
-    assert uninvited.value.name == "InviteRequired"
+    assert uninvited.value.name == "BadInvite"
     assert "ask the pool's owner" in str(uninvited.value)
     other = suite.pools.signed(game.owner, "muster-pools", INVITE, game.pool + 1, node.address, expiry)
     with pytest.raises(ContractError) as misused:
-        suite.pools.join_with_invite(game.pool, node.address, expiry, other).send()
+        suite.pools.join(game.pool, node.address, expiry, invite=other).send()
     assert misused.value.name == "BadInvite"
     invite = suite.pools.signed(game.owner, "muster-pools", INVITE, game.pool, node.address, expiry)
-    suite.pools.join_with_invite(game.pool, node.address, expiry, invite).send()
+    suite.pools.join(game.pool, node.address, expiry, invite=invite).send()
     assert compare(game).accounts[game.pool, node.address].member
 
 

@@ -120,13 +120,16 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_sent(muster
 
 
 # Wrong usage
+NAMED = "which the profile names that `muster init"
 
 
 @pytest.mark.parametrize(
     ("order", "said"),
     [
         ("nod", "no such command 'nod'. Did you mean 'node'?; see `muster --help`"),
-        ("node claim --pool 1", "missing option '--node'; see `muster node claim --help`"),
+        ("node claim --pool 1", f"missing option '--node', {NAMED} operator` writes; see `muster node claim --help`"),
+        ("validator status", f"missing option '--address', {NAMED} validator` writes; see `muster validator status"),
+        ("validator leave", "missing option '--seat'; see `muster validator leave --help`"),
         ("node claim --nod 1", "no such option: --nod (Possible options: --node); see `muster node claim --help`"),
         ("node claim --node", "option '--node' requires an argument; see `muster node claim --help`"),
         ("demo --steps many", "invalid value for '--steps': "),

@@ -9,7 +9,16 @@ from typer.main import get_command
 
 from cli.main import app
 from cli.options import PoolRef
-from cli.profile import Profile, ProfileKey, command_defaults, load_profile, name_pool, option_values
+from cli.profile import (
+    Profile,
+    ProfileKey,
+    command_defaults,
+    load_profile,
+    name_pool,
+    option_values,
+    profile_defaults,
+    profile_text,
+)
 from cli.run.process import listening
 from protocol.errors import ConfigError
 from runtime.keystore import address_of
@@ -59,6 +68,16 @@ def test_a_second_pool_does_not_take_over_the_service_of_the_first(tmp_path: Pat
     assert service.keys() <= command_defaults(create, option_values(owner(tmp_path)) | service).keys()
     second = option_values(owner(tmp_path, pool=1)) | service
     assert not service.keys() & command_defaults(create, second).keys()
+
+
+def test_another_roles_profile_names_the_contracts_and_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "operator.toml"
+    path.write_text(profile_text("operator", deployment=tmp_path / "deployment.json", home=tmp_path, cache=tmp_path))
+    monkeypatch.setattr("cli.profile.profile_path", lambda role: tmp_path / f"{role}.toml")
+    for words, given in ((["pool", "status"], {"deployment"}), (["node", "claim"], {"deployment", "keystore"})):
+        monkeypatch.setattr("sys.argv", ["muster", *words])
+        noun, verb = words
+        assert profile_defaults(app)[noun][verb].keys() & {"deployment", "keystore"} == given
 
 
 def test_a_seat_judges_the_profiles_pool_unless_a_group_is_named(

@@ -105,7 +105,7 @@ class ScriptedChain:
 
     def submit(self, key: LocalAccount, counter: int, step: int = 0, units: int = 100, sha: bytes | None = None) -> int:
         sequence, self.sequence = self.sequence, self.sequence + 1
-        placed, name = sequence << 96 | pack_work(1, step, counter, units, 8), sequence.to_bytes(32, "big")
+        placed, name = sequence << 104 | pack_work(1, step, counter, units, 8), sequence.to_bytes(32, "big")
         hashes = {"root": b"\4" * 32, "fileHash": name if sha is None else sha}
         self.emit("Pools", "WorkSubmitted", node=key.address, placed=placed, **hashes)
         return sequence
@@ -137,7 +137,7 @@ class ScriptedChain:
         if all(event.name != "SeatOpened" for event in self.events):
             self.seat(OWNER)
         amounts = {"paid": paid, "burnt": burnt, "penalty": 0}
-        self.emit("Court", "MemberClosed", pool=1, lane=min(self.drawn), seat=1, round=0, **amounts)
+        self.emit("Court", "MemberClosed", ballot=1 << 64 | min(self.drawn) << 32 | 1 << 16, **amounts)
 
 
 def started(*nodes: LocalAccount, voters: Iterable[LocalAccount] = (), budget: int = 10_000_000) -> ScriptedChain:

@@ -98,6 +98,7 @@ HOARD, AHEAD = (replace(EMPTY, leases=[lease("0xa", one), lease("0xa", one + 1)]
         # A node whose files are soon done may make many at a time, a slow one two.
         (OVERTAKEN, B, 2, 1.0, RULE, None),
         (OVERTAKEN, B, MOST_LEASES, 1.0, RULE, "too far ahead"),
+        (OVERTAKEN, replace(B, handed_in=9), MOST_LEASES, 1.0, RULE, None),
         (replace(OVERTAKEN, pace=Pace(making={"0xb": 301.0}, made={"0xb": 8})), B, 2, 1.0, RULE, "too far ahead"),
         # Nobody gets them all for a file or two, to let them run out.
         (replace(OVERTAKEN, pace=ONCE), B, 3, 1.0, RULE, None),

@@ -154,15 +154,29 @@ def promised_at(counter: int, time: int = 7) -> JournalEntry:
     return replace(file(counter, 2, SEEDS[2]), receipt=receipt, sha256=bytes([counter]) * 32)
 
 
+def patient() -> State:
+    """The chain where a node waits for 20 s before it submits by itself."""
+    state = chain()
+    state.pools[1].terms = replace(state.pools[1].terms, receiptWindow=40)
+    return state
+
+
 def test_the_next_files_are_made_while_the_first_wait_to_be_relayed() -> None:
     files = tuple(promised_at(4 + number) for number in range(MOST_HANDED_IN))
     for count in range(MOST_HANDED_IN):
         decision = decide(None, *files, handed_in=files[:count])
         assert (decision.do, decision.entry) == (Do.HAND_IN, files[count])
         assert makes(decide(None, *files[:count], handed_in=files[:count]), 4 + count)
-    decision = decide(None, *files, handed_in=files)
-    assert (decision.do, decision.entry) == (Do.WAIT, files[0])
+    decision = decide(patient(), *files, handed_in=files, now=10)
+    assert (decision.do, decision.entry, decision.counter) == (Do.WAIT, files[0], None)
     assert decision.reason.startswith("4 files wait for the service to relay them, the first is file 4")
+
+
+def test_while_none_waits_long_a_node_fills_lanes() -> None:
+    files = tuple(promised_at(4 + number, time=1000) for number in range(MOST_LEASES))
+    assert makes(decide(patient(), *files[:-1], handed_in=files, now=1001), 3 + MOST_LEASES)
+    assert decide(patient(), *files, handed_in=files, now=1001).counter is None
+    assert decide(patient(), *files[:MOST_HANDED_IN], handed_in=files, now=1002).counter is None
 
 
 def test_a_file_that_waits_and_no_longer_fits_is_made_again_and_what_follows_it_is_kept() -> None:
@@ -191,8 +205,7 @@ def test_what_the_service_does_not_relay_in_time_is_submitted(window: int, patie
 
 
 def test_the_service_has_its_time_from_when_the_file_before_landed() -> None:
-    state = chain()
-    state.pools[1].terms = replace(state.pools[1].terms, receiptWindow=40)
+    state = patient()
     state.accounts[1, NODE].sequences.append(48)
     state.submissions[1, 48] = Submission(1, 48, NODE, 2, 3, 1, 8, bytes(32), bytes(32), 9, 1500, "")
     mine = promised_at(4, time=1000)

@@ -5,16 +5,19 @@ pragma solidity 0.8.37;
 /// @notice A node's account in a pool, in one word:
 /// earned 46 | spent 46 | pending 34 | limit 34 | counter 22 | barrier 32 | joined step 20 | unsettled 10 | frozen 10 |
 /// flags 2. Units, not base units.
-/// No field overflows: 2^22 files of less than 2^24 units earn less than 2^46; pending units stay below the limit.
+/// No field overflows: a node that has earned `ENOUGH` units submits no more, and its files under way, at most 64 of less
+/// than 2^32 units, earn less than 2^38; pending units stay below the limit.
 library AccountSlot {
     uint256 internal constant MAX_46 = (1 << 46) - 1;
     uint256 internal constant MAX_34 = (1 << 34) - 1;
+    uint256 internal constant ENOUGH = 1 << 45;
     uint256 internal constant MAX_COUNTER = (1 << 22) - 1;
     /// Counts that reach this stay there.
     uint256 internal constant MAX_COUNT = (1 << 10) - 1;
     uint256 internal constant REMOVED = 1 << 254;
     uint256 internal constant SLASHED = 1 << 255;
 
+    /// @notice Units settled to be paid so far.
     function earned(uint256 word) internal pure returns (uint256) {
         return word & MAX_46;
     }
@@ -24,15 +27,17 @@ library AccountSlot {
         return (word >> 46) & MAX_46;
     }
 
+    /// @notice Units submitted and not settled.
     function pending(uint256 word) internal pure returns (uint256) {
         return (word >> 92) & MAX_34;
     }
 
-    /// @notice 0 for a node that is not a member.
+    /// @notice Most units that may be `open`; 0 for a node that is not a member.
     function limit(uint256 word) internal pure returns (uint256) {
         return (word >> 126) & MAX_34;
     }
 
+    /// @notice The counter of the next submission.
     function counter(uint256 word) internal pure returns (uint256) {
         return (word >> 160) & MAX_COUNTER;
     }
@@ -43,6 +48,7 @@ library AccountSlot {
         return (word >> 182) & 0xffffffff;
     }
 
+    /// @notice First step it may submit for.
     function joinedStep(uint256 word) internal pure returns (uint256) {
         return (word >> 214) & 0xfffff;
     }
@@ -52,6 +58,7 @@ library AccountSlot {
         return (word >> 234) & MAX_COUNT;
     }
 
+    /// @notice Rejected files that are not final yet.
     function frozen(uint256 word) internal pure returns (uint256) {
         return (word >> 244) & MAX_COUNT;
     }

@@ -8,9 +8,9 @@ import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 /// @notice What a submission's slot keeps of its file: a digest that binds its node, its place and all that its node
 /// signed.
 library FileDigest {
-    /// @notice pool 24 | sequence 32 | step 32 | counter 24 | units 24 | rows 16, lowest bits last.
+    /// @notice pool 24 | sequence 32 | step 32 | counter 24 | units 32 | rows 16, lowest bits last.
     function placed(uint256 pool, uint256 sequence, FileData calldata file) internal pure returns (uint256) {
-        return (pool << 128) | (sequence << 96) | (uint256(file.step) << 64) | (uint256(file.counter) << 40)
+        return (pool << 136) | (sequence << 104) | (uint256(file.step) << 72) | (uint256(file.counter) << 48)
             | (uint256(file.units) << 16) | file.rows;
     }
 

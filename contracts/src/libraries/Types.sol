@@ -7,10 +7,12 @@ error WrongAddress(address expected, address actual);
 // What several contracts refuse.
 
 error Paused();
-/// @notice Not by another contract of the suite that may call this.
-error NotCourt();
-error NotPools();
+/// @notice Not by a contract of the suite that may call this.
+error NotPermitted();
 error AmountTooLarge();
+/// @notice Not signed by the node's own key for this.
+error BadSignature();
+error SignatureExpired();
 error BadCount();
 error AlreadyConcluded();
 /// @notice Too early; at `time` it can be done.
@@ -76,7 +78,7 @@ struct PoolTerms {
     /// Reserved plus unclaimed pay of a node may reach this multiple of its stake.
     uint16 leverage;
     /// Units of one file.
-    uint24 maxUnits;
+    uint32 maxUnits;
     /// Seats of the second jury (odd, up to 15), or 0 when the first jury is final.
     uint8 appealJury;
     /// A: seconds in which a first jury's verdict can be appealed.
@@ -98,7 +100,7 @@ struct FileData {
     uint24 step;
     uint24 counter;
     /// Paid units: output tokens, EOS included.
-    uint24 units;
+    uint32 units;
     /// Rollouts of the file.
     uint16 rows;
     /// Merkle root over the file's rollouts.
@@ -123,5 +125,5 @@ struct FileRef {
     bytes32 inner;
     address node;
     /// Read where its lane is settled.
-    uint24 units;
+    uint32 units;
 }

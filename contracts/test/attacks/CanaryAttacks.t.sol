@@ -28,7 +28,7 @@ contract CanaryAttacksTest is Losses {
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(BOND - _bondOf(s / 16, i), 200e9);
         }
-        assertEq(pools.poolOf(pool).free, BUDGET - FEES); // no pay; the fees were the owner's cost, burnt here
+        assertEq(_pool(pool).free, BUDGET - FEES); // no pay; the fees were the owner's cost, burnt here
         assertEq(_burnt(), 3 * 200e9 + FEES - 5 * 5e8); // the slashed pay the jury
         assertEq(token.balanceOf(owner), ownerBefore);
         assertEq(stakes.stakeOf(node), STAKE); // the decoy node is free
@@ -41,9 +41,9 @@ contract CanaryAttacksTest is Losses {
         uint256 plain = _submit();
         _voteAll(plain / 16, Codes.ACCEPT);
         _passWindow();
-        address paid = _seatOwner(court.roundOf(pool, plain / 16, 0).seats[0]);
+        address paid = _seatOwner(_round(pool, plain / 16, 0).seats[0]);
         uint256 before = token.balanceOf(paid);
-        court.closeCommittee(pool, plain / 16, 0);
+        _closeAll(plain / 16, 0);
         assertEq(lost, 2 * 5_000 * (token.balanceOf(paid) - before));
     }
 

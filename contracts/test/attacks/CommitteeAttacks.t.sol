@@ -17,10 +17,10 @@ contract CommitteeAttacksTest is Losses {
         _passWindow();
         _closeAll(0, 0);
         assertEq(_bondOf(0, 0), BOND - 1e9); // the liar pays the minority penalty and earns nothing
-        assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[0])), 0);
+        assertEq(token.balanceOf(_seatOwner(_round(pool, 0, 0).seats[0])), 0);
         for (uint256 i = 1; i < 3; ++i) {
             assertEq(_bondOf(0, i), BOND);
-            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), FEE);
+            assertEq(token.balanceOf(_seatOwner(_round(pool, 0, 0).seats[i])), FEE);
         }
         assertEq(_claim(s), PAY);
     }
@@ -40,8 +40,8 @@ contract CommitteeAttacksTest is Losses {
         assertEq(_code(s), Codes.ACCEPT);
         _passWindow();
         assertEq(_claim(s), PAY);
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
-        court.closeCommittee(pool, 0, 0);
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
+        _closeAll(0, 0);
         for (uint256 i = 0; i < 5; ++i) {
             assertEq(BOND - seats.seatOf(drawn[i]).bond, i < 2 ? 1e9 : 0);
             assertEq(token.balanceOf(_seatOwner(drawn[i])), i < 2 ? 0 : FEE);
@@ -63,7 +63,7 @@ contract CommitteeAttacksTest is Losses {
         _closeAll(0, 0);
         assertEq(_bondOf(0, 0), BOND - 51e9);
         assertEq(_bondOf(0, 2), BOND); // the honest minority is paid
-        assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[2])), FEE);
+        assertEq(token.balanceOf(_seatOwner(_round(pool, 0, 0).seats[2])), FEE);
         assertEq(_claim(s), PAY);
     }
 
@@ -79,9 +79,9 @@ contract CommitteeAttacksTest is Losses {
         uint256 deposit = juries.depositOf(pool, 1);
         assertEq(token.balanceOf(stranger) - before, 10_000e9 + deposit); // reward is capped by the deposit
         _passWindow();
-        IPools.Account memory a = pools.accountOf(pool, node);
+        Account memory a = _account(pool, node);
         assertEq(a.earned - a.spent, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
     }
 
     /// A jury whose majority lies for a cheater costs its members more than the cheater can gain from one file, as soon
@@ -122,7 +122,7 @@ contract CommitteeAttacksTest is Losses {
         _unpack(0);
         _passWindow();
         _closeAll(0, 0);
-        uint256 silent = court.roundOf(pool, 0, 0).seats[2];
+        uint256 silent = _round(pool, 0, 0).seats[2];
         assertEq(BOND - seats.seatOf(silent).bond, 2 * 2e9); // per file
     }
 
@@ -155,7 +155,7 @@ contract CommitteeAttacksTest is Losses {
     function test_seatCannotLeaveBeforeItsVotesAreFinal() public {
         _submit();
         _draw(0, 0);
-        uint256 seat = court.roundOf(pool, 0, 0).seats[0];
+        uint256 seat = _round(pool, 0, 0).seats[0];
         address who = _seatOwner(seat);
         vm.prank(who);
         seats.leaveSeat(seat);

@@ -12,8 +12,8 @@ contract MoneyAttacksTest is Losses {
     function test_workerUnbondsAfterCheating() public {
         uint256 s = _submit();
         vm.prank(operator);
-        pools.leavePool(pool, node);
-        uint256 releaseAt = clock + pools.poolOf(pool).unbonding;
+        pools.leavePool(pool, node, type(uint256).max, "");
+        uint256 releaseAt = clock + _pool(pool).unbonding;
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
         vm.prank(operator);
         stakes.withdraw(node, 1);
@@ -45,10 +45,10 @@ contract MoneyAttacksTest is Losses {
         uint256 poor = pools.createPool(t, 1e9 + 2 * FEES);
         _serve(poor);
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _wait(20_000);
         vm.prank(operator);
-        pools.join(poor, node);
+        pools.join(poor, node, type(uint256).max, "", "");
         pool = poor;
         _step();
         uint256 s = _submit(); // takes all of it
@@ -67,7 +67,7 @@ contract MoneyAttacksTest is Losses {
             pools.finalize(pool, first + i, _ref(first + i), _none());
         }
         _closeAll(0, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET);
         assertEq(STAKE - stakes.stakeOf(node), 16 * (FEES + 1e9));
     }
@@ -83,7 +83,7 @@ contract MoneyAttacksTest is Losses {
     function test_nodeCheatsItsSiblingsDoNotSuffer() public {
         address good = _register(operator, "sibling", STAKE);
         vm.prank(operator);
-        pools.join(pool, good);
+        pools.join(pool, good, type(uint256).max, "", "");
         _step();
         FileData[] memory lane = new FileData[](2);
         (lane[0], lane[1]) = (_next(node, 1_000, 0), _next(good, 1_000, 0));
@@ -98,7 +98,7 @@ contract MoneyAttacksTest is Losses {
         assertEq(_claim(fine), PAY);
         vm.prank(node);
         vm.expectRevert(IPools.Removed.selector);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
     }
 
     function test_slashForfeitsOnlyUnvestedPay() public {
@@ -121,8 +121,8 @@ contract MoneyAttacksTest is Losses {
         uint256 burnt = _burnt();
         pools.forfeit(pool, b, files[pool][b]);
         assertEq(_burnt() - burnt, PAY);
-        assertEq(pools.poolOf(pool).free, BUDGET - 2 * PAY - 2 * FEES); // the owner has none of it back
-        IPools.Account memory acc = pools.accountOf(pool, node);
+        assertEq(_pool(pool).free, BUDGET - 2 * PAY - 2 * FEES); // the owner has none of it back
+        Account memory acc = _account(pool, node);
         assertEq(acc.earned, acc.spent);
         FileData memory data = files[pool][a];
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, a, IPools.Phase.Settled));

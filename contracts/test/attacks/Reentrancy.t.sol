@@ -61,7 +61,7 @@ contract ReentrancyTest is Losses {
         vm.prank(operator);
         stakes.registerNode(node, STAKE, clock + 60, consent);
         vm.prank(operator);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
         _step();
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);

@@ -26,7 +26,7 @@ contract RelayAttacksTest is Receipting {
     function _forged(FileData memory f, bytes memory signature) private {
         vm.expectRevert(_refusal(IPools.BadSignature.selector));
         this.sendOut(f, signature);
-        assertEq(pools.accountOf(pool, node).counter, 0);
+        assertEq(_account(pool, node).counter, 0);
     }
 
     function sendOut(FileData calldata f, bytes calldata signature) external {
@@ -45,7 +45,7 @@ contract RelayAttacksTest is Receipting {
     /// one that names a block which nobody knows (any more).
     function test_laneOfAnotherBranchIsRefused() public {
         _step();
-        uint256 seedBlock = pools.poolOf(pool).seedBlock;
+        uint256 seedBlock = _pool(pool).seedBlock;
         _blocks(60);
         bytes32 seed = blockhash(seedBlock);
         uint256 snapshot = vm.snapshot();
@@ -65,7 +65,7 @@ contract RelayAttacksTest is Receipting {
         bytes[] memory signatures = _signatures(lane);
         vm.prank(account("service"));
         pools.submitLane(pool, lane, signatures, new Receipt[](0), seedBlock, seed);
-        assertEq(pools.accountOf(pool, node).pending, 1_000);
+        assertEq(_account(pool, node).pending, 1_000);
     }
 
     /// What a halted or censoring sequencer is forced to include, after as many blocks as it likes, comes in by its receipt.
@@ -81,7 +81,7 @@ contract RelayAttacksTest is Receipting {
         vm.prank(account("service"));
         pools.submitLane(pool, lane, signatures, new Receipt[](0), anchor, 0);
         pools.submitLane(pool, lane, signatures, receipts, 0, 0);
-        assertEq(pools.accountOf(pool, node).pending, 1_000);
+        assertEq(_account(pool, node).pending, 1_000);
     }
 
     function test_signatureOfAnythingElseIsRefused() public {
@@ -131,7 +131,7 @@ contract RelayAttacksTest is Receipting {
         _refusedLane(lane, 1, again); // in one lane
         _relay(_one(lane[0]));
         _refused(lane[0], again); // nor in two
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
+        assertEq(_pool(pool).free, BUDGET - PAY - 2 * FEES);
     }
 
     function test_countersHaveNoGap() public {
@@ -140,7 +140,7 @@ contract RelayAttacksTest is Receipting {
         _refusedLane(lane, 1, abi.encodeWithSelector(IPools.CounterMismatch.selector, 2, 1));
         (lane[1], lane[2]) = (lane[2], lane[1]);
         _relay(lane);
-        assertEq(pools.accountOf(pool, node).counter, 3);
+        assertEq(_account(pool, node).counter, 3);
     }
 
     /// Sixteen files of one node are what they would be one by one, and the limit counts all of them.
@@ -150,8 +150,8 @@ contract RelayAttacksTest is Receipting {
             lane[i] = _next(node, 100_000, i);
         }
         _relay(lane);
-        assertEq(pools.accountOf(pool, node).pending, 1_600_000);
-        assertEq(pools.poolOf(pool).free, BUDGET - 16 * (100_000 * 1e6 + 2 * FEES));
+        assertEq(_account(pool, node).pending, 1_600_000);
+        assertEq(_pool(pool).free, BUDGET - 16 * (100_000 * 1e6 + 2 * FEES));
         _submitLaneFrom(node, 100_000, 16);
         for (uint256 i = 0; i < 16; ++i) {
             lane[i] = _next(node, 100_000, i);
@@ -166,7 +166,7 @@ contract RelayAttacksTest is Receipting {
     function test_frontRunMakesOneFileInvalidAndTheErrorNamesIt() public {
         address other = _register(operator, "other", STAKE);
         vm.prank(operator);
-        pools.join(pool, other);
+        pools.join(pool, other, type(uint256).max, "", "");
         _step();
         FileData[] memory lane = new FileData[](3);
         (lane[0], lane[1], lane[2]) = (_next(other, 1, 0), _next(node, 1, 0), _next(other, 1, 1));
@@ -203,7 +203,7 @@ contract RelayAttacksTest is Receipting {
     function test_heldBackSubmissionEndsWithTheMembership() public {
         FileData memory f = _next(node, 1, 0);
         vm.prank(node);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _refused(f, abi.encodePacked(IPools.NotMember.selector));
     }
 
@@ -211,7 +211,7 @@ contract RelayAttacksTest is Receipting {
     function test_laneIsDrawnFromABlockAfterItsSubmission() public {
         _submit();
         uint256 seedBlock = height + 1;
-        assertEq(court.roundOf(pool, 0, 0).time, seedBlock);
+        assertEq(_round(pool, 0, 0).time, seedBlock);
         for (uint256 i = 0; i < 2; ++i) {
             vm.expectRevert(abi.encodeWithSelector(Voting.SeedNotMined.selector, seedBlock));
             court.committeeOf(pool, 0, 0);
@@ -236,27 +236,34 @@ contract RelayAttacksTest is Receipting {
         bytes memory leave = _leave(0, expiry);
         bytes memory join = _join("node", pool, 1, expiry);
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.leaveFor(pool, node, expiry, join); // one is not the other
+        pools.leavePool(pool, node, expiry, join); // one is not the other
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.leaveFor(pool, node, expiry + 1, leave);
+        pools.leavePool(pool, node, expiry + 1, leave);
         vm.chainId(999);
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.leaveFor(pool, node, expiry, leave);
+        pools.leavePool(pool, node, expiry, leave);
         vm.chainId(31337);
         vm.prank(stranger);
-        pools.leaveFor(pool, node, expiry, leave);
-        assertEq(pools.accountOf(pool, node).limit, 0);
-        assertEq(stakes.nodeOf(node).releaseAt, clock + pools.poolOf(pool).unbonding);
+        pools.leavePool(pool, node, expiry, leave);
+        assertEq(_account(pool, node).limit, 0);
+        assertEq(stakes.nodeOf(node).releaseAt, clock + _pool(pool).unbonding);
         vm.prank(stranger);
-        pools.joinFor(pool, node, expiry, join, "");
-        assertEq(pools.accountOf(pool, node).limit, 4 * STAKE / 1e6);
+        pools.join(pool, node, expiry, join, "");
+        assertEq(_account(pool, node).limit, 4 * STAKE / 1e6);
         assertEq(pools.nonceOf(node), 2);
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.leaveFor(pool, node, expiry, leave); // a second time
+        pools.leavePool(pool, node, expiry, leave); // a second time
         vm.prank(node);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.joinFor(pool, node, expiry, join, "");
+        pools.join(pool, node, expiry, join, "");
+        join = _join("node", pool, 2, expiry);
+        vm.prank(operator); // whoever may do without it uses it up, too
+        pools.join(pool, node, expiry, join, "");
+        vm.prank(node);
+        pools.leavePool(pool, node, type(uint256).max, "");
+        vm.expectRevert(IPools.BadSignature.selector);
+        pools.join(pool, node, expiry, join, "");
     }
 
     function test_joinIsSignedByTheNodeForThePoolInTime() public {
@@ -264,18 +271,18 @@ contract RelayAttacksTest is Receipting {
         uint256 expiry = clock + 60;
         bytes memory join = _join("fresh", pool + 1, 0, expiry);
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.joinFor(pool, n, expiry, join, ""); // another pool
+        pools.join(pool, n, expiry, join, ""); // another pool
         bytes32 digest = _memberDigest("Join", pool, n, 0, expiry);
         bytes memory operators = _sign(key("operator"), digest);
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.joinFor(pool, n, expiry, operators, ""); // another key
+        pools.join(pool, n, expiry, operators, ""); // another key
         join = _sign(key("fresh"), digest);
         _wait(61);
         vm.expectRevert(IPools.SignatureExpired.selector);
-        pools.joinFor(pool, n, expiry, join, "");
+        pools.join(pool, n, expiry, join, "");
         clock -= 1;
         vm.warp(clock);
-        pools.joinFor(pool, n, expiry, join, ""); // in the last second
+        pools.join(pool, n, expiry, join, ""); // in the last second
     }
 
     function test_joinByInviteNeedsBothSignatures() public {
@@ -286,18 +293,18 @@ contract RelayAttacksTest is Receipting {
         uint256 expiry = clock + 60;
         bytes memory join = _join("fresh", closed, 0, expiry);
         vm.expectRevert(IPools.BadInvite.selector);
-        pools.joinFor(closed, n, expiry, join, "");
+        pools.join(closed, n, expiry, join, "");
         bytes memory longer = _sign(key("owner"), _inviteDigest(closed, n, expiry + 1));
         vm.expectRevert(IPools.BadInvite.selector);
-        pools.joinFor(closed, n, expiry, join, longer);
+        pools.join(closed, n, expiry, join, longer);
         bytes memory invite = _sign(key("owner"), _inviteDigest(closed, n, expiry));
         vm.expectRevert(IPools.BadSignature.selector);
-        pools.joinFor(closed, n, expiry, invite, invite);
-        pools.joinFor(closed, n, expiry, join, invite);
+        pools.join(closed, n, expiry, invite, invite);
+        pools.join(closed, n, expiry, join, invite);
         vm.prank(owner);
         pools.removeNode(closed, n);
         join = _join("fresh", closed, 1, expiry);
         vm.expectRevert(IPools.Removed.selector);
-        pools.joinFor(closed, n, expiry, join, invite);
+        pools.join(closed, n, expiry, join, invite);
     }
 }

@@ -12,7 +12,7 @@ contract ReplayAttacksTest is Losses {
     function test_frontRunCommitment() public {
         address thief = _register(stranger, "thief", STAKE);
         vm.prank(stranger);
-        pools.join(pool, thief);
+        pools.join(pool, thief, type(uint256).max, "", "");
         _step();
         // the thief copies root and hash out of the mempool and gets in first
         Draft memory w = Draft(keccak256("root"), keccak256("file"), 1_000, 8);
@@ -40,26 +40,26 @@ contract ReplayAttacksTest is Losses {
         bytes memory invite = _sign(key("owner"), _inviteDigest(invited, n, clock + 10));
         vm.prank(n);
         vm.expectRevert(IPools.BadInvite.selector);
-        pools.joinWithInvite(other, n, clock + 10, invite); // another pool
+        pools.join(other, n, clock + 10, "", invite); // another pool
         vm.chainId(999);
         vm.prank(n);
         vm.expectRevert(IPools.BadInvite.selector);
-        pools.joinWithInvite(invited, n, clock + 10, invite); // another chain
+        pools.join(invited, n, clock + 10, "", invite); // another chain
         vm.chainId(31337);
         vm.prank(n);
-        vm.expectRevert(IPools.InviteRequired.selector);
-        pools.join(invited, n);
+        vm.expectRevert(IPools.BadInvite.selector);
+        pools.join(invited, n, type(uint256).max, "", "");
         vm.prank(n);
-        pools.joinWithInvite(invited, n, clock + 10, invite);
+        pools.join(invited, n, clock + 10, "", invite);
         vm.prank(owner);
         pools.removeNode(invited, n);
         vm.prank(n);
         vm.expectRevert(IPools.Removed.selector);
-        pools.joinWithInvite(invited, n, clock + 10, invite); // after removal
+        pools.join(invited, n, clock + 10, "", invite); // after removal
         _wait(11);
         vm.prank(n);
         vm.expectRevert(IPools.SignatureExpired.selector);
-        pools.joinWithInvite(invited, n, clock - 1, invite);
+        pools.join(invited, n, clock - 1, "", invite);
     }
 
     function test_replayedConsent() public {
@@ -67,15 +67,15 @@ contract ReplayAttacksTest is Losses {
         bytes memory consent = _sign(key("consenting"), stakes.consentDigest(n, operator, clock + 60));
         _give(stranger, address(stakes), STAKE);
         vm.prank(stranger);
-        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.expectRevert(IStakes.BadSignature.selector);
         stakes.registerNode(n, STAKE, clock + 60, consent); // another operator
         vm.chainId(999);
         vm.prank(operator);
-        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.expectRevert(IStakes.BadSignature.selector);
         stakes.registerNode(n, STAKE, clock + 60, consent); // another chain
         vm.chainId(31337);
         vm.prank(operator);
-        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.expectRevert(IStakes.BadSignature.selector);
         stakes.registerNode(n, STAKE, clock + 61, consent); // another expiry
         _give(operator, address(stakes), 2 * STAKE);
         vm.startPrank(operator);

@@ -13,8 +13,8 @@ contract SeedAttacksTest is Losses {
         // a node that joins after a step's seed is known cannot work for that step
         address late = _register(stranger, "late", STAKE);
         vm.prank(stranger);
-        pools.join(pool, late);
-        assertEq(pools.accountOf(pool, late).joinedStep, 1);
+        pools.join(pool, late, type(uint256).max, "", "");
+        assertEq(_account(pool, late).joinedStep, 1);
         _refused(_next(late, 10, 0), abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
         _step();
         assertEq(_submitFrom(late, 10), 0); // from the next step on it can
@@ -22,7 +22,7 @@ contract SeedAttacksTest is Losses {
 
     function test_seedCannotBeGroundByLatePinning() public {
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
+        uint256 seedBlock = _round(pool, 0, 0).time;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory early,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
         _blocks(5);
@@ -33,7 +33,7 @@ contract SeedAttacksTest is Losses {
 
     function test_missedWindowGivesAFreshCommittee() public {
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
+        uint256 seedBlock = _round(pool, 0, 0).time;
         PoolTerms memory t = defaultTerms();
         _blocks(uint256(t.drawBlocks) + 1 + seedBlock - height); // longer than a draw may wait
         vm.expectRevert(abi.encodeWithSelector(ICourt.DrawOver.selector, seedBlock + t.drawBlocks));

@@ -33,14 +33,14 @@ contract SponsorAttacksTest is Losses {
 
     function _joinPool() private {
         bytes memory join = _sign(key("lent"), _memberDigest("Join", pool, lent, 0, clock + 60));
-        pools.joinFor(pool, lent, clock + 60, join, "");
+        pools.join(pool, lent, clock + 60, join, "");
         _step();
     }
 
     function _free() private {
         if (stakes.nodeOf(lent).pool != 0) {
             vm.prank(operator);
-            pools.leavePool(pool, lent);
+            pools.leavePool(pool, lent, type(uint256).max, "");
         }
         _wait(30 days);
     }
@@ -54,7 +54,7 @@ contract SponsorAttacksTest is Losses {
         assertEq(_claim(s), PAY);
         assertEq(token.balanceOf(operator), PAY);
         bytes memory leave = _sign(key("lent"), _memberDigest("Leave", pool, lent, 1, clock + 60));
-        pools.leaveFor(pool, lent, clock + 60, leave);
+        pools.leavePool(pool, lent, clock + 60, leave);
         _wait(30 days);
         vm.prank(sponsor);
         stakes.repay(lent);
@@ -67,13 +67,13 @@ contract SponsorAttacksTest is Losses {
     function test_consentIsForOneSponsor() public {
         lent = account("second");
         bytes memory consent = _sign(key("second"), stakes.sponsorshipDigest(lent, operator, sponsor, clock + 60));
-        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.expectRevert(IStakes.BadSignature.selector);
         vm.prank(stranger);
         stakes.registerFor(lent, operator, uint24(pool), 0, clock + 60, consent);
-        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.expectRevert(IStakes.BadSignature.selector);
         vm.prank(operator);
         stakes.registerNode(lent, 0, clock + 60, consent);
-        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.expectRevert(IStakes.BadSignature.selector);
         vm.prank(sponsor);
         stakes.registerFor(lent, stranger, uint24(pool), 0, clock + 60, consent); // nor for another operator
         vm.expectRevert(IStakes.NotOperator.selector);
@@ -113,17 +113,17 @@ contract SponsorAttacksTest is Losses {
         bytes memory join = _sign(key("lent"), _memberDigest("Join", own, lent, 0, clock + 60));
         bytes memory elsewhere = abi.encodeWithSelector(IStakes.LentFor.selector, pool);
         vm.expectRevert(elsewhere);
-        pools.joinFor(own, lent, clock + 60, join, "");
+        pools.join(own, lent, clock + 60, join, "");
         _give(operator, address(stakes), STAKE);
         vm.startPrank(operator);
         stakes.deposit(lent, STAKE);
         vm.expectRevert(elsewhere); // what it staked itself does not make the loan its own
-        pools.join(own, lent);
+        pools.join(own, lent, type(uint256).max, "", "");
         stakes.withdraw(lent, STAKE - 1);
         vm.expectRevert(elsewhere);
-        pools.join(own, lent);
+        pools.join(own, lent, type(uint256).max, "", "");
         stakes.withdraw(lent, 1);
-        pools.join(own, lent);
+        pools.join(own, lent, type(uint256).max, "", "");
         vm.stopPrank();
         assertEq(token.balanceOf(sponsor), STAKE);
     }
@@ -134,8 +134,8 @@ contract SponsorAttacksTest is Losses {
         vm.prank(sponsor);
         stakes.repay(lent);
         vm.prank(operator);
-        pools.leavePool(pool, lent);
-        uint256 releaseAt = clock + pools.poolOf(pool).unbonding;
+        pools.leavePool(pool, lent, type(uint256).max, "");
+        uint256 releaseAt = clock + _pool(pool).unbonding;
         _wait(releaseAt - clock - 1);
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
         vm.prank(sponsor);

@@ -17,7 +17,7 @@ contract OldReceiptsTest is Receipting {
         _wait(100);
         _lateReverts(0, clock - 99, _outOfTime(clock - WINDOW, clock - 100)); // made in the pause
         uint256 s = _late(0, uploaded);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
+        assertEq(_pool(pool).free, BUDGET - PAY - 2 * FEES);
         _late(0, clock - 100); // in the very second
         _isPaid(s);
     }
@@ -40,8 +40,8 @@ contract OldReceiptsTest is Receipting {
         uint256 uploaded = clock;
         vm.prank(owner);
         pools.closePool(pool);
-        uint256 settleAt = clock + pools.poolOf(pool).unbonding;
-        assertEq(pools.poolOf(pool).settleAt, settleAt);
+        uint256 settleAt = clock + _pool(pool).unbonding;
+        assertEq(_pool(pool).settleAt, settleAt);
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, settleAt));
         vm.prank(owner);
         pools.settlePool(pool);
@@ -68,7 +68,7 @@ contract OldReceiptsTest is Receipting {
         _refused(_for(0), abi.encodePacked(IPools.NotMember.selector));
         _lateReverts(0, clock, _outOfTime(clock - WINDOW, clock - 50));
         uint256 s = _late(0, uploaded);
-        assertEq(pools.accountOf(pool, node).limit, 0); // it is no member again
+        assertEq(_account(pool, node).limit, 0); // it is no member again
         _isPaid(s);
     }
 
@@ -76,7 +76,7 @@ contract OldReceiptsTest is Receipting {
     function test_workOfANodeThatLeftIsJudgedLikeAnyOther() public {
         uint256 uploaded = clock;
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _wait(WINDOW);
         uint256 s = _late(0, uploaded);
         _voteAll(0, Codes.REJECT_WEIGHTS);
@@ -84,12 +84,12 @@ contract OldReceiptsTest is Receipting {
         assertEq(stakes.withdrawable(node), 0);
         pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
     }
 
     function test_whoLeftHasTheLimitOfItsLockedStake() public {
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         for (uint256 i = 0; i < 41; ++i) {
             FileData memory f = _next(node, i < 40 ? 100_000 : 1, 0);
             Receipt memory r = _signed("service", pool, node, f.fileHash, clock);
@@ -130,11 +130,11 @@ contract OldReceiptsTest is Receipting {
 
     function test_whoJoinedAnotherPoolIsRefused() public {
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _wait(30 days);
         uint256 other = _createPool(defaultTerms());
         vm.prank(operator);
-        pools.join(other, node);
+        pools.join(other, node, type(uint256).max, "", "");
         _lateReverts(0, clock, abi.encodeWithSelector(IPools.NotMember.selector));
     }
 
@@ -174,7 +174,7 @@ contract OldReceiptsTest is Receipting {
     function test_lateJoinerCannotPickAnEarlierStep() public {
         address late = _register(stranger, "late", STAKE);
         vm.prank(stranger);
-        pools.join(pool, late);
+        pools.join(pool, late, type(uint256).max, "", "");
         FileData memory f = _next(late, 1_000, 0);
         Receipt memory r = _signed("service", pool, late, f.fileHash, clock);
         _presentReverts(f, r, _refusal(0, abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1)));

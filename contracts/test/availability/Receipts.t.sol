@@ -19,7 +19,7 @@ contract ReceiptsTest is Receipting {
     /// The service is silent: whoever sends the node's file and the receipt has it judged and paid.
     function test_receiptStandsInForTheService() public {
         uint256 s = _late(0, clock);
-        assertEq(court.roundOf(pool, 0, 0).time, height + 1);
+        assertEq(_round(pool, 0, 0).time, height + 1);
         _isPaid(s);
     }
 
@@ -36,7 +36,7 @@ contract ReceiptsTest is Receipting {
         pools.submitLane(pool, lane, signatures, receipts, _anchor(), _anchorHash());
         receipts[2].time += 1;
         assertEq(pools.submitLane(pool, lane, signatures, receipts, _anchor(), _anchorHash()), 0);
-        assertEq(court.roundOf(pool, 0, 0).codes, Codes.spread(7, Codes.UNDECIDED));
+        assertEq(_round(pool, 0, 0).codes, Codes.spread(7, Codes.UNDECIDED));
     }
 
     /// Neither the relay nor a receipt has a file paid that the other brought in.
@@ -51,7 +51,7 @@ contract ReceiptsTest is Receipting {
         vm.revertTo(snapshot);
         _relay(_one(f));
         _presentReverts(f, r, _refusal(0, twice));
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
+        assertEq(_pool(pool).free, BUDGET - PAY - 2 * FEES);
     }
 
     function test_receiptOfAnotherThingDoesNotCount() public {

@@ -13,10 +13,10 @@ contract UnavailableTest is Losses {
     function test_hiddenFromTheCommitteeShownToTheJury() public {
         uint256 s = _submit();
         _voteAll(0, Codes.UNAVAILABLE);
-        assertEq(pools.accountOf(pool, node).earned, 1_000);
+        assertEq(_account(pool, node).earned, 1_000);
         uint256 trial = _dispute(stranger, s);
         (uint256 units,) = _claimable(s);
-        assertEq(pools.accountOf(pool, node).spent, 1_000); // held
+        assertEq(_account(pool, node).spent, 1_000); // held
         _juryVotes(trial, Codes.ACCEPT);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
@@ -29,7 +29,7 @@ contract UnavailableTest is Losses {
             assertEq(_bondOf(0, i), BOND - FEE);
         }
         assertEq(stakes.stakeOf(node), STAKE);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(_pool(pool).free, BUDGET - PAY - FEES);
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
     }
 
@@ -47,7 +47,7 @@ contract UnavailableTest is Losses {
         _passWindow();
         assertEq(_claim(s), PAY);
         _closeAll(0, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(_pool(pool).free, BUDGET - PAY - FEES);
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
     }
 
@@ -64,13 +64,13 @@ contract UnavailableTest is Losses {
         assertEq(token.balanceOf(stranger), 10_000e9 + DEPOSIT);
         assertEq(_burnt() - before, STAKE - FEES - DEPOSIT - 5 * 5e8);
         assertEq(token.balanceOf(address(appeals)), 0);
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(drawn[i]), 0);
         }
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         _passWindow();
-        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, pools.accountOf(pool, node).barrier));
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, _account(pool, node).barrier));
         this.claimOut(s);
     }
 
@@ -82,7 +82,7 @@ contract UnavailableTest is Losses {
         // whoever uncovers garbage that was paid loses nothing: its node pays the jury too
         assertEq(STAKE - stakes.stakeOf(node), PENALTY + FEES + 5 * 5e8);
         assertEq(token.balanceOf(stranger), 10_000e9);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         _passWindow();
         vm.expectRevert(IPools.NothingToClaim.selector);
         this.claimOut(s);
@@ -92,7 +92,7 @@ contract UnavailableTest is Losses {
     function test_votingUnavailableCostsTwoFeesAndNoMore() public {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(1), _all(1), _all(Codes.UNAVAILABLE)));
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         _passWindow();
         _closeAll(0, 0);
         assertEq(_loss(drawn[2]), FEE);
@@ -128,7 +128,7 @@ contract UnavailableTest is Losses {
         assertEq(_burnt() - burnt, PAY);
         _closeAll(0, 0);
         _closeAll(1, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(_pool(pool).free, BUDGET - PAY - FEES);
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
     }
 
@@ -139,15 +139,15 @@ contract UnavailableTest is Losses {
         _passWindow();
         assertEq(_claim(s), PAY);
         assertEq(stakes.stakeOf(node), STAKE);
-        assertEq(pools.accountOf(pool, node).slashed, false);
-        assertEq(pools.accountOf(pool, node).unsettled, 0);
+        assertEq(_account(pool, node).slashed, false);
+        assertEq(_account(pool, node).unsettled, 0);
         _closeAll(0, 0);
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(token.balanceOf(_seatOwner(drawn[i])), FEE / 4);
         }
         assertEq(_burnt(), 3 * (FEE - FEE / 4)); // its owner saves nothing by it
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(_pool(pool).free, BUDGET - PAY - FEES);
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
         FileRef memory ref = _ref(s);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));

@@ -21,7 +21,7 @@ contract CanaryBodiesTest is Losses {
         _juryVotes(canaries.canaryOf(pool, s).trial, Codes.REJECT_WEIGHTS);
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.CANARY);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         assertEq(_loss(drawn[0]), 200e9);
         _passWindow();
         _closeAll(s / 16, 0);
@@ -35,12 +35,12 @@ contract CanaryBodiesTest is Losses {
         uint256 s = _submitPlanted();
         uint256 lane = s / 16;
         _vote(lane, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), 0));
-        _blocks(court.roundOf(pool, lane, 1).time + defaultTerms().drawBlocks + 1 - height);
+        _blocks(_round(pool, lane, 1).time + defaultTerms().drawBlocks + 1 - height);
         court.settle(pool, lane, 1, _refs(lane));
         _unpack(lane);
         assertEq(_code(s), Codes.VOID);
         (,,, bytes32 seed,) = court.decisionOf(pool, s);
-        assertEq(seed, court.roundOf(pool, lane, 0).seed);
+        assertEq(seed, _round(pool, lane, 0).seed);
         _openCanary(s);
         assertEq(canaries.canaryOf(pool, s).accused.length, 1);
     }
@@ -55,7 +55,7 @@ contract CanaryBodiesTest is Losses {
         _juryVotes(canaries.canaryOf(pool, s).trial, Codes.ACCEPT);
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(_loss(court.roundOf(pool, s / 16, 0).seats[0]), 0);
+        assertEq(_loss(_round(pool, s / 16, 0).seats[0]), 0);
         assertEq(before - token.balanceOf(owner), 200e9 + 5 * 5e8); // what it put at stake, and the jury's fees
     }
 
@@ -84,7 +84,7 @@ contract CanaryBodiesTest is Losses {
         assertEq(_code(s), Codes.CANARY);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(drawn[i]), 200e9);
         }
@@ -141,7 +141,7 @@ contract CanaryBodiesTest is Losses {
         _nextEpoch();
         uint256 s = _submitPlanted(4);
         _voteAll(s / 16, Codes.ACCEPT);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 4; ++i) {
             _openCanary(s + i);
             _blocks(3);
@@ -167,7 +167,7 @@ contract CanaryBodiesTest is Losses {
         }
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(token.balanceOf(owner), before);
-        assertEq(_loss(court.roundOf(pool, s / 16, 0).seats[0]), 0);
+        assertEq(_loss(_round(pool, s / 16, 0).seats[0]), 0);
         _passWindow();
         assertEq(_claim(s), PAY);
     }
@@ -176,14 +176,14 @@ contract CanaryBodiesTest is Losses {
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
         _dispute(stranger, s);
-        vm.expectRevert(IAppeals.NotCanaries.selector);
+        vm.expectRevert(IAppeals.NotPermitted.selector);
         appeals.cancel(pool, s);
         vm.expectRevert(IAppeals.NoDispute.selector);
         vm.prank(address(canaries));
         appeals.cancel(pool, 5);
-        vm.expectRevert(IJuries.NotBench.selector);
+        vm.expectRevert(IJuries.NotPermitted.selector);
         juries.discharge(1);
-        vm.expectRevert(IJuries.NotBench.selector);
+        vm.expectRevert(IJuries.NotPermitted.selector);
         juries.proceed(1);
     }
 
@@ -205,7 +205,7 @@ contract CanaryBodiesTest is Losses {
         assertEq(_code(s), Codes.CANARY);
         assertEq(token.balanceOf(owner), before);
         assertEq(stakes.stakeOf(node), STAKE);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(drawn[i]), 0);
         }

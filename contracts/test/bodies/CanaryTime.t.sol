@@ -35,7 +35,7 @@ contract CanaryTimeTest is Planting {
         _juryVotes(canaries.canaryOf(pool, s).trial, Codes.REJECT_WEIGHTS);
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.CANARY);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(seats.seatOf(drawn[i]).bond, BOND - CANARY_SLASH);
         }

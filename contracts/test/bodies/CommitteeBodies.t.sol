@@ -22,7 +22,7 @@ contract CommitteeBodiesTest is Losses {
         assertEq(_code(s), Codes.ACCEPT);
         _passWindow();
         assertEq(_claim(s), PAY);
-        uint256[] memory second = court.roundOf(pool, 0, 1).seats;
+        uint256[] memory second = _round(pool, 0, 1).seats;
         for (uint256 i = 0; i < 3; ++i) {
             for (uint256 j = 0; j < 3; ++j) {
                 assertTrue(first[i] != second[j]);
@@ -46,7 +46,7 @@ contract CommitteeBodiesTest is Losses {
         for (uint256 i = 0; i < 3; ++i) {
             _reveal(0, 0, i, votes[i]);
         }
-        uint256 seat = court.roundOf(pool, 0, 0).seats[0];
+        uint256 seat = _round(pool, 0, 0).seats[0];
         token.mint(_seatOwner(seat), BOND);
         vm.startPrank(_seatOwner(seat));
         seats.leaveSeat(seat);
@@ -72,7 +72,7 @@ contract CommitteeBodiesTest is Losses {
             _submit();
             _vote(lane, 0, _three(_all(1), _all(3), 0));
             _blocks(3);
-            uint256[] memory first = court.roundOf(pool, lane, 0).seats;
+            uint256[] memory first = _round(pool, lane, 0).seats;
             (uint256[] memory second,,,) = court.committeeOf(pool, lane, 1);
             assertEq(second.length, 3);
             for (uint256 i = 0; i < 9; ++i) {

@@ -20,9 +20,9 @@ contract DecoyConsentTest is Losses {
         uint256 sequence = _submitPlanted();
         _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
         uint256 trial = _dispute(stranger, sequence);
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         _refusesToOpen(sequence, "");
-        assertEq(pools.poolOf(pool).free, free); // the pay stays reserved for the worker
+        assertEq(_pool(pool).free, free); // the pay stays reserved for the worker
         _juryVotes(trial, Codes.ACCEPT);
         _passWindow();
         _conclude(sequence);
@@ -65,7 +65,7 @@ contract DecoyConsentTest is Losses {
     function test_aDecoysConsentOutlastsItsMembershipAndAReorganisation() public {
         address early = _register(operator, "early", STAKE);
         vm.prank(operator);
-        pools.join(pool, early);
+        pools.join(pool, early, type(uint256).max, "", "");
         address[] memory who = new address[](1);
         who[0] = node;
         _plantStep(who);
@@ -76,7 +76,7 @@ contract DecoyConsentTest is Losses {
         _submitFrom(early, 1_000);
         assertEq(_submit(), s + 16);
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         s += 16;
         _voteAll(s / 16, Codes.ACCEPT);
         FileData memory f = files[pool][s];
@@ -92,7 +92,7 @@ contract DecoyConsentTest is Losses {
         ICanaries.Planted memory p = _opening(f);
         p.consent = consent;
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        vm.expectRevert(ICanaries.NoConsent.selector);
+        vm.expectRevert(ICanaries.BadSignature.selector);
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, 3);
     }

@@ -109,7 +109,7 @@ contract MissingFilesTest is Losses {
         uint256 s = _twiceJudged(Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(stakes.stakeOf(node), STAKE);
-        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(_account(pool, node).frozen, 0);
         _passWindow();
         assertEq(_claim(s), PAY);
     }

@@ -131,12 +131,12 @@ contract SecondJuryTest is Losses {
         _conclude(s);
         uint256 before = token.balanceOf(operator) + 10_000e9;
         _juryVotes(_appeal(operator, s), Codes.ACCEPT);
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(token.balanceOf(operator), before);
         assertEq(token.balanceOf(stranger), 10_000e9 + DEPOSIT); // who disputed has it back, and the reward
-        assertEq(pools.poolOf(pool).free, free);
+        assertEq(_pool(pool).free, free);
         _closes(trial, 0, 0, 1e9); // besides the overturn penalty, which is taken already
         assertEq(_loss(juries.seatsOf(trial)[0]), 51e9);
         _closes(trial, 4, FEE_OF_JUROR, 0);
@@ -153,11 +153,11 @@ contract SecondJuryTest is Losses {
         _juryVotes(trial, Codes.ACCEPT);
         _conclude(s);
         _wait(600);
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(token.balanceOf(stranger), 10_000e9);
-        assertEq(free - pools.poolOf(pool).free, 5 * FEE_OF_JUROR);
+        assertEq(free - _pool(pool).free, 5 * FEE_OF_JUROR);
         _closes(trial, 0, FEE_OF_JUROR, 0);
     }
 }

@@ -64,7 +64,7 @@ contract ChallengeAppealsTest is Accusing {
     function test_fineEvidenceEndsTheMembershipWithoutASlash() public {
         uint256[] memory named = _history(node, 2);
         uint256 open = _accepted(node); // its pay has not vested
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         uint256 challenge = _accuse(node, named);
         uint256 trial = _trial(challenge);
         _juryVotes(trial, Codes.REJECT_WEIGHTS, 2, Codes.DIFFERENT);
@@ -73,18 +73,23 @@ contract ChallengeAppealsTest is Accusing {
         _is(challenge, INodeChallenges.Outcome.Different);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(token.balanceOf(accuser), 1_000e9);
-        assertEq(free - pools.poolOf(pool).free, 3 * (5e8 + FEE)); // who said fraud did not say what most said
+        assertEq(free - _pool(pool).free, 3 * (5e8 + FEE)); // who said fraud did not say what most said
         IStakes.Node memory left = stakes.nodeOf(node);
         assertEq(left.pool + left.frozen, 0);
-        assertEq(left.releaseAt, clock + pools.poolOf(pool).unbonding);
-        assertEq(pools.accountOf(pool, node).limit, 0);
+        assertEq(left.releaseAt, clock + _pool(pool).unbonding);
+        assertEq(_account(pool, node).limit, 0);
         assertEq(_claim(named[1]), 2 * PAY);
         _passWindow();
         bytes memory late = abi.encodeCall(pools.claim, (pool, node, open, _inner(open), new uint256[](0)));
         _no(stranger, address(pools), late, IPools.IsFrozen.selector);
-        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        _no(
+            operator,
+            address(pools),
+            abi.encodeCall(pools.join, (pool, node, type(uint256).max, "", "")),
+            IPools.Removed.selector
+        );
         _empty(trial);
-        _wait(pools.poolOf(pool).unbonding);
+        _wait(_pool(pool).unbonding);
         vm.prank(operator);
         stakes.withdraw(node, STAKE);
     }
@@ -94,10 +99,10 @@ contract ChallengeAppealsTest is Accusing {
         uint256[] memory named = _history(node, 2);
         uint256 one = _accuse(node, _list(named[0]));
         uint256 two = _accuse(node, _list(named[1]));
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         _judged(one, Codes.DIFFERENT);
         _judged(two, Codes.DIFFERENT);
-        assertEq(free - pools.poolOf(pool).free, JURY);
+        assertEq(free - _pool(pool).free, JURY);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
     }
 

@@ -26,7 +26,12 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(stakes.withdrawable(node), 0);
         // nor does it go over to another pool
         uint256 second = _createPool(defaultTerms());
-        _no(operator, address(pools), abi.encodeCall(pools.join, (second, node)), IStakes.StakeLocked.selector);
+        _no(
+            operator,
+            address(pools),
+            abi.encodeCall(pools.join, (second, node, type(uint256).max, "", "")),
+            IStakes.StakeLocked.selector
+        );
         nodeChallenges.conclude(challenge); // nobody voted: a second jury
         _juryVotes(_next(challenge), Codes.REJECT_WEIGHTS);
         nodeChallenges.conclude(challenge);
@@ -105,13 +110,13 @@ contract ChallengeAttacksTest is Accusing {
         vm.prank(operator);
         stakes.deposit(node, STAKE);
         vm.prank(operator);
-        pools.join(old, node); // its exit from there is the last that was written
+        pools.join(old, node, type(uint256).max, "", ""); // its exit from there is the last that was written
         _ends(challenge, 0);
         _is(challenge, INodeChallenges.Outcome.Upheld);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).pool, old);
         assertEq(stakes.nodeOf(node).frozen, 0);
-        assertTrue(pools.accountOf(old, node).limit != 0);
+        assertTrue(_account(old, node).limit != 0);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
     }
 
@@ -137,7 +142,12 @@ contract ChallengeAttacksTest is Accusing {
         _give(operator, address(stakes), STAKE);
         vm.prank(operator);
         stakes.deposit(node, STAKE);
-        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        _no(
+            operator,
+            address(pools),
+            abi.encodeCall(pools.join, (pool, node, type(uint256).max, "", "")),
+            IPools.Removed.selector
+        );
         bytes memory refresh = abi.encodeCall(pools.refresh, (pool, node));
         _no(operator, address(pools), refresh, IPools.NotMember.selector);
         bytes memory again = _opening(node, _list(named[1]));
@@ -199,7 +209,7 @@ contract ChallengeAttacksTest is Accusing {
         uint256 dispute = _dispute(stranger, s);
         uint256 challenge = _accuse(node, named);
         uint256 trial = _trial(challenge);
-        bytes4 no = bytes4(keccak256("NotBench()"));
+        bytes4 no = bytes4(keccak256("NotPermitted()"));
         _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.judge, (dispute, 3)), no);
         _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.proceed, (dispute)), no);
         _no(address(appeals), address(juries), abi.encodeCall(juries.judge, (trial, 3)), no);

@@ -30,7 +30,7 @@ contract ChallengeCrowd is Accusing {
         for (uint256 i = 1; i < 3; ++i) {
             workers.push(_register(operator, string.concat("worker ", _text(i)), STAKE));
             vm.prank(operator);
-            pools.join(pool, workers[i]);
+            pools.join(pool, workers[i], type(uint256).max, "", "");
         }
         _step();
         _give(accuser, address(nodeChallenges), 1_000_000e9);
@@ -46,7 +46,7 @@ contract ChallengeCrowd is Accusing {
     /// @dev A file that is accepted for good, or one in five that is rejected.
     function work(uint256 which, uint256 how) external acts {
         address n = workers[which % 3];
-        IPools.Account memory a = pools.accountOf(pool, n);
+        Account memory a = _account(pool, n);
         if (a.limit == 0 || a.frozen != 0) return;
         bool good = how % 5 != 0;
         uint256 s = _decided(n, good ? Codes.ACCEPT : Codes.REJECT_WEIGHTS);
@@ -66,7 +66,7 @@ contract ChallengeCrowd is Accusing {
         for (uint256 i = 0; i < count; ++i) {
             named[i] = all[first + i];
         }
-        bool slashed = pools.accountOf(pool, n).slashed;
+        bool slashed = _account(pool, n).slashed;
         bool acquitted = clock < nodeChallenges.acquittedUntil(pool, n);
         bytes32[] memory inners = _inners(named);
         vm.prank(which % 2 == 0 ? accuser : stranger);
@@ -134,15 +134,15 @@ contract ChallengeCrowd is Accusing {
         uint256 left = stakes.stakeOf(before.node);
         if (after_.outcome == INodeChallenges.Outcome.Upheld) {
             ++upheld;
-            require(pools.accountOf(pool, before.node).slashed, "guilty and a member");
-            require(left <= pools.accountOf(pool, before.node).unsettled * FEES, "guilty and rich");
+            require(_account(pool, before.node).slashed, "guilty and a member");
+            require(left <= _account(pool, before.node).unsettled * FEES, "guilty and rich");
             require(got <= 2 * bond, "a prize above the bond");
         } else {
             require(left == stake, "a stake lost without a verdict");
         }
         if (after_.outcome == INodeChallenges.Outcome.Different) {
             ++different;
-            require(pools.accountOf(pool, before.node).limit == 0, "different and a member");
+            require(_account(pool, before.node).limit == 0, "different and a member");
             require(got <= bond, "a prize without a slash");
         }
         if (after_.outcome == INodeChallenges.Outcome.Refuted) {
@@ -166,9 +166,9 @@ contract ChallengeCrowd is Accusing {
 
     function leave(uint256 which) external acts {
         address n = workers[which % 3];
-        if (pools.accountOf(pool, n).limit == 0) return;
+        if (_account(pool, n).limit == 0) return;
         vm.prank(operator);
-        pools.leavePool(pool, n);
+        pools.leavePool(pool, n, type(uint256).max, "");
     }
 
     /// @dev Stake leaves only when no challenge is open over its node.
@@ -186,7 +186,7 @@ contract ChallengeCrowd is Accusing {
 
     function comeBack(uint256 which) external acts {
         address n = workers[which % 3];
-        if (pools.accountOf(pool, n).slashed || stakes.nodeOf(n).pool != 0) return;
+        if (_account(pool, n).slashed || stakes.nodeOf(n).pool != 0) return;
         uint256 stake = stakes.stakeOf(n);
         if (stake < STAKE) {
             _give(operator, address(stakes), STAKE - stake);
@@ -194,23 +194,23 @@ contract ChallengeCrowd is Accusing {
             stakes.deposit(n, STAKE - stake);
         }
         vm.prank(operator);
-        pools.join(pool, n);
+        pools.join(pool, n, type(uint256).max, "", "");
         _step();
     }
 
     /// @dev Another node in the place of one that was ejected.
     function succeed(uint256 which) external acts {
         which %= 3;
-        if (!pools.accountOf(pool, workers[which]).slashed || holds[workers[which]] != 0) return;
+        if (!_account(pool, workers[which]).slashed || holds[workers[which]] != 0) return;
         workers[which] = _register(operator, string.concat("worker ", _text(clock)), STAKE);
         vm.prank(operator);
-        pools.join(pool, workers[which]);
+        pools.join(pool, workers[which], type(uint256).max, "", "");
         _step();
     }
 
     function later(uint256 secs) external acts {
         _blocks(1 + secs % 300);
-        if (secs % 7 == 0) _wait(pools.poolOf(pool).unbonding);
+        if (secs % 7 == 0) _wait(_pool(pool).unbonding);
     }
 
     // What always holds

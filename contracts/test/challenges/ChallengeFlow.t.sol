@@ -27,7 +27,7 @@ contract ChallengeFlowTest is Accusing {
         assertEq(token.balanceOf(address(juries)), _juryFor(3));
         IStakes.Node memory left = stakes.nodeOf(node);
         assertEq(left.stake + left.frozen + left.pool, 0);
-        IPools.Account memory a = pools.accountOf(pool, node);
+        Account memory a = _account(pool, node);
         assertTrue(a.slashed);
         assertEq(a.limit, 0);
 
@@ -38,7 +38,12 @@ contract ChallengeFlowTest is Accusing {
         bytes memory late = abi.encodeCall(pools.claim, (pool, node, open, inner, new uint256[](0)));
         _no(stranger, address(pools), late, IPools.IsFrozen.selector);
         pools.forfeit(pool, open, files[pool][open]);
-        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        _no(
+            operator,
+            address(pools),
+            abi.encodeCall(pools.join, (pool, node, type(uint256).max, "", "")),
+            IPools.Removed.selector
+        );
         _empty(_trial(challenge));
     }
 
@@ -65,7 +70,7 @@ contract ChallengeFlowTest is Accusing {
         }
         n = stakes.nodeOf(node);
         assertEq(n.lastPool, pool);
-        assertEq(n.releaseAt, clock + pools.poolOf(pool).unbonding);
+        assertEq(n.releaseAt, clock + _pool(pool).unbonding);
     }
 
     function _half() private pure returns (IParams.Values memory v) {

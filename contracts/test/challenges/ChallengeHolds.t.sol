@@ -14,7 +14,7 @@ contract ChallengeHoldsTest is Accusing {
     function test_noChainOfChallengesBeyondTheUnbonding() public {
         uint256[] memory named = _history(node, 2);
         _leave();
-        _wait(pools.poolOf(pool).unbonding - 1);
+        _wait(_pool(pool).unbonding - 1);
         uint256 first = _accuse(node, _list(named[0]));
         _wait(1);
         bytes memory next = _opening(node, _list(named[1]));
@@ -31,7 +31,7 @@ contract ChallengeHoldsTest is Accusing {
     function test_holdsUntilTheLastOne() public {
         uint256[] memory named = _history(node, 2);
         _leave();
-        _wait(pools.poolOf(pool).unbonding - 1);
+        _wait(_pool(pool).unbonding - 1);
         uint256 first = _accuse(node, _list(named[0]));
         uint256 second = _accuse(node, _list(named[1]));
         _lapses(first);
@@ -68,15 +68,15 @@ contract ChallengeHoldsTest is Accusing {
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
-        assertFalse(pools.accountOf(pool, node).slashed);
+        assertFalse(_account(pool, node).slashed);
         _give(operator, address(stakes), STAKE);
         vm.prank(operator);
         stakes.deposit(node, STAKE);
         vm.prank(operator);
-        pools.join(old, node);
+        pools.join(old, node, type(uint256).max, "", "");
         _ends(challenge, 0);
         _is(challenge, INodeChallenges.Outcome.Upheld);
-        assertTrue(pools.accountOf(pool, node).slashed);
+        assertTrue(_account(pool, node).slashed);
         assertEq(stakes.stakeOf(node), STAKE);
     }
 }

@@ -53,7 +53,7 @@ contract ChallengeFuzzTest is Accusing {
     function testFuzz_verdicts(uint256 votes) public {
         uint256[] memory named = _history(node, 2);
         uint256 supply = token.totalSupply();
-        uint256 before = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt() + pools.poolOf(pool).free;
+        uint256 before = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt() + _pool(pool).free;
         uint256 challenge = _accuse(node, named);
         uint256 trial = _trial(challenge);
         uint256[] memory kinds = _juryVotesAnything(trial, votes);
@@ -74,12 +74,12 @@ contract ChallengeFuzzTest is Accusing {
             assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Open)); // a second jury
         }
         bool out = guilty || outcome == INodeChallenges.Outcome.Different;
-        assertEq(pools.accountOf(pool, node).limit == 0, out);
+        assertEq(_account(pool, node).limit == 0, out);
         assertEq(stakes.stakeOf(node), guilty ? 0 : STAKE);
         assertEq(token.totalSupply(), supply);
         uint256 held = outcome == INodeChallenges.Outcome.Open ? _bondFor(2) : 0;
         assertEq(token.balanceOf(address(nodeChallenges)), held);
-        uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt() + pools.poolOf(pool).free;
+        uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt() + _pool(pool).free;
         assertEq(now_ + held + token.balanceOf(address(juries)), before + (guilty ? STAKE : 0));
     }
 }

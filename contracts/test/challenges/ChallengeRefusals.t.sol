@@ -39,13 +39,13 @@ contract ChallengeRefusalsTest is Accusing {
         address other = _other();
         uint256[] memory named = _history(node, 1);
         uint256 theirs = _history(other, 1)[0];
-        bytes memory reason = abi.encodeWithSelector(INodeChallenges.NotThisFile.selector, theirs);
+        bytes memory reason = abi.encodeWithSelector(IPools.WrongFile.selector, theirs);
         _no(accuser, address(nodeChallenges), _opening(node, _list(named[0], theirs)), reason);
         // the right node with another inner hash
         bytes32[] memory inners = new bytes32[](1);
         inners[0] = _inner(theirs);
         bytes memory wrong = abi.encodeCall(nodeChallenges.open, (pool, node, named, inners, 0));
-        _no(accuser, address(nodeChallenges), wrong, INodeChallenges.NotThisFile.selector);
+        _no(accuser, address(nodeChallenges), wrong, IPools.WrongFile.selector);
     }
 
     function test_anotherPoolsFiles() public {
@@ -87,14 +87,14 @@ contract ChallengeRefusalsTest is Accusing {
     function test_nothingAtStake() public {
         uint256[] memory named = _history(node, 1);
         _leave();
-        _wait(pools.poolOf(pool).unbonding);
+        _wait(_pool(pool).unbonding);
         _refused(node, named, INodeChallenges.NothingAtStake.selector); // it could have left
         uint256 second = _createPool(defaultTerms());
         vm.prank(operator);
-        pools.join(second, node);
+        pools.join(second, node, type(uint256).max, "", "");
         _refused(node, named, INodeChallenges.NothingAtStake.selector); // it stands for another pool
         vm.prank(operator);
-        pools.leavePool(second, node);
+        pools.leavePool(second, node, type(uint256).max, "");
         _refused(node, named, INodeChallenges.NothingAtStake.selector);
     }
 
@@ -109,25 +109,25 @@ contract ChallengeRefusalsTest is Accusing {
     function test_hooks() public {
         uint256[] memory none = new uint256[](0);
         bytes memory call = abi.encodeCall(juries.summon, (pool, 0, 1, none, address(0)));
-        _no(stranger, address(juries), call, IJuries.NotBench.selector);
+        _no(stranger, address(juries), call, IJuries.NotPermitted.selector);
         call = abi.encodeCall(pools.expel, (pool, node));
-        _no(stranger, address(pools), call, IPools.NotCourt.selector);
-        _no(owner, address(pools), call, IPools.NotCourt.selector);
-        _no(address(appeals), address(pools), call, IPools.NotCourt.selector);
-        _no(stranger, address(stakes), abi.encodeCall(stakes.freeze, (node)), IStakes.NotPools.selector);
-        _no(stranger, address(stakes), abi.encodeCall(stakes.release, (node)), IStakes.NotPools.selector);
+        _no(stranger, address(pools), call, IPools.NotPermitted.selector);
+        _no(owner, address(pools), call, IPools.NotPermitted.selector);
+        _no(address(appeals), address(pools), call, IPools.NotPermitted.selector);
+        _no(stranger, address(stakes), abi.encodeCall(stakes.freeze, (node)), IStakes.NotPermitted.selector);
+        _no(stranger, address(stakes), abi.encodeCall(stakes.release, (node)), IStakes.NotPermitted.selector);
         IStakes.Slash memory order;
-        _no(stranger, address(stakes), abi.encodeCall(stakes.slash, (node, order)), IStakes.NotPools.selector);
+        _no(stranger, address(stakes), abi.encodeCall(stakes.slash, (node, order)), IStakes.NotPermitted.selector);
         call = abi.encodeCall(stakes.bind, (node, pool, 0));
-        _no(address(nodeChallenges), address(stakes), call, IStakes.NotPools.selector);
+        _no(address(nodeChallenges), address(stakes), call, IStakes.NotPermitted.selector);
         call = abi.encodeCall(stakes.unbind, (node, 0));
-        _no(address(nodeChallenges), address(stakes), call, IStakes.NotPools.selector);
+        _no(address(nodeChallenges), address(stakes), call, IStakes.NotPermitted.selector);
         // what it may do, and nothing of it moves a file
         _no(
             address(nodeChallenges),
             address(pools),
             abi.encodeCall(pools.hold, (pool, 0, files[pool][0])),
-            IPools.NotCourt.selector
+            IPools.NotPermitted.selector
         );
     }
 

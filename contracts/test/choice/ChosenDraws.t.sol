@@ -21,8 +21,8 @@ contract ChosenDrawsTest is Choosing {
             uint256 s = _submit();
             _vote(s / 16, 0, _three(_all(1), _all(3), 0));
             _vote(s / 16, 1, _three(_all(1), _all(1), _all(1)));
-            _chosen(court.roundOf(pool, s / 16, 0).seats, 3);
-            _chosen(court.roundOf(pool, s / 16, 1).seats, 3);
+            _chosen(_round(pool, s / 16, 0).seats, 3);
+            _chosen(_round(pool, s / 16, 1).seats, 3);
             uint256 trial = _dispute(stranger, s);
             _juryVotes(trial, Codes.REJECT_WEIGHTS);
             _chosen(juries.seatsOf(trial), 5);
@@ -94,7 +94,7 @@ contract ChosenDrawsTest is Choosing {
         _out(members[1], FAMILY);
         _nextEpoch();
         _vote(lane, 0, _three(0, _all(1), _all(1)));
-        assertEq(court.roundOf(pool, lane, 0).seats, members);
+        assertEq(_round(pool, lane, 0).seats, members);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(seats.seatOf(members[0]).bond, BOND - 2e9);
         _passWindow();

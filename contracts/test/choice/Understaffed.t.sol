@@ -35,7 +35,7 @@ contract UnderstaffedTest is Choosing {
         // everything but work goes on
         address other = _register(stranger, "other", STAKE);
         vm.prank(stranger);
-        pools.join(pool, other);
+        pools.join(pool, other, type(uint256).max, "", "");
         _give(stranger, address(pools), 7e9);
         vm.prank(stranger);
         pools.fund(pool, 7e9);
@@ -51,7 +51,7 @@ contract UnderstaffedTest is Choosing {
         _voteAll(s / 16, Codes.ACCEPT);
         _passWindow();
         assertEq(_claim(s), PAY);
-        assertEq(pools.poolOf(pool).free, BUDGET + 7e9 - PAY - FEES);
+        assertEq(_pool(pool).free, BUDGET + 7e9 - PAY - FEES);
     }
 
     function test_everyStepReviewsTheSeats() public {
@@ -91,10 +91,10 @@ contract UnderstaffedTest is Choosing {
         receipts[0] = late;
         vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, clock - 10));
         pools.submitLane(pool, _one(f), signatures, receipts, _anchor(), _anchorHash());
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         receipts[0] = early;
         pools.submitLane(pool, _one(f), signatures, receipts, _anchor(), _anchorHash());
-        assertEq(free - pools.poolOf(pool).free, PAY + 2 * FEES);
+        assertEq(free - _pool(pool).free, PAY + 2 * FEES);
     }
 
     /// A pool of its own group has no seats until some choose it: a stranger's pool costs nobody anything.
@@ -115,7 +115,7 @@ contract UnderstaffedTest is Choosing {
         _step();
         uint256 s = _submit();
         _voteAll(s / 16, Codes.ACCEPT);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertTrue(drawn[i] != 11 && drawn[i] < 13);
         }
@@ -132,7 +132,7 @@ contract UnderstaffedTest is Choosing {
         _voteAll(0, Codes.UNAVAILABLE);
         _passWindow();
         _closeAll(0, 0);
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(seats.seatOf(drawn[i]).bond, BOND);
             assertEq(token.balanceOf(_seatOwner(drawn[i])), 16 * (FEE / 4));
@@ -173,7 +173,7 @@ contract UnderstaffedTest is Choosing {
         pools.closePool(pool);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Closing));
         pools.reviewSeats(pool);
-        _wait(pools.poolOf(pool).unbonding);
+        _wait(_pool(pool).unbonding);
         vm.prank(owner);
         pools.settlePool(pool);
         assertEq(token.balanceOf(owner), BUDGET);

@@ -19,7 +19,7 @@ abstract contract Coalition is Contest {
         (looks, theirLooks) = (0, 0);
         _submitAll(decoy);
         _judge(0);
-        if (court.roundOf(pool, lane, 1).time != 0) _judge(1);
+        if (_round(pool, lane, 1).time != 0) _judge(1);
         _open(decoy);
         _disputeAll(watched);
         _hearAll();
@@ -51,9 +51,10 @@ abstract contract Coalition is Contest {
             else try pools.forfeit(pool, sequence, files[pool][sequence]) {} catch {}
         }
         for (uint256 round = 0; round < 2; ++round) {
-            if (court.roundOf(pool, lane, round).seats.length == 0) continue;
+            if (_round(pool, lane, round).seats.length == 0) continue;
             vm.prank(coalition);
             court.closeCommittee(pool, lane, round);
+            _withdrawFees(lane, round);
         }
         for (uint256 trial = firstTrial + 1; trial <= juries.trialCount(); ++trial) {
             uint256 size = juries.seatsOf(trial).length;
@@ -69,7 +70,7 @@ abstract contract Coalition is Contest {
         uint256 pay = plan.units * rules.rate;
         // an owner who lacks its own node's bytes would not have had them judged
         uint256 fees = rules.fee * (plan.owner && plan.served == SERVES_NOBODY ? plan.others : count);
-        uint256 members = _count(court.roundOf(pool, lane, 0).seats);
+        uint256 members = _count(_round(pool, lane, 0).seats);
         uint256 paid = count - (decoy ? 1 : 0);
         int256 cost = int256(paid * pay + fees * rules.committee);
         ours = int256(plan.files * pay + fees * members);
@@ -95,7 +96,7 @@ abstract contract Coalition is Contest {
 
     /// @dev How many files each side's members of one committee would have checked; the coalition knows its own.
     function _honestChecks() private view returns (int256 ours, int256 theirs) {
-        uint256 members = _count(court.roundOf(pool, lane, 0).seats);
+        uint256 members = _count(_round(pool, lane, 0).seats);
         ours = int256(members * plan.others);
         theirs = int256((rules.committee - members) * (plan.served == SERVES_NOBODY ? plan.others : count));
     }

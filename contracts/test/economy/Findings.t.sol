@@ -17,7 +17,7 @@ contract FindingsTest is Planting {
         ICanaries.Planted memory p = _opening(f);
         p.consent = _sign(key("owner"), canaries.consentDigest(canaries.leafOf(p.salt, pool, f.step, node, f.counter)));
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        vm.expectRevert(ICanaries.NoConsent.selector);
+        vm.expectRevert(ICanaries.BadSignature.selector);
         vm.prank(owner);
         canaries.open(pool, sequence, f, p, r, Codes.REJECT_WEIGHTS);
     }
@@ -37,9 +37,9 @@ contract FindingsTest is Planting {
     function test_noCanaryForestallsAWrongedWorkersDispute() public {
         uint256 sequence = _submitPlanted();
         _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
-        uint256 free = pools.poolOf(pool).free;
+        uint256 free = _pool(pool).free;
         _refusesToOpen(sequence);
-        assertEq(pools.poolOf(pool).free, free);
+        assertEq(_pool(pool).free, free);
         _juryVotes(_dispute(operator, sequence), Codes.ACCEPT);
         _passWindow();
         _conclude(sequence);
@@ -53,7 +53,7 @@ contract FindingsTest is Planting {
     function test_aWrongRejectionCostsWhatTheWorkWouldHaveEarned() public {
         uint256 sequence = _submitFrom(node, 100_000);
         _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
-        uint256[] memory members = court.roundOf(pool, sequence / 16, 0).seats;
+        uint256[] memory members = _round(pool, sequence / 16, 0).seats;
         _juryVotes(_dispute(operator, sequence), Codes.ACCEPT);
         _conclude(sequence);
         assertEq(_code(sequence), Codes.ACCEPT);
@@ -67,7 +67,7 @@ contract FindingsTest is Planting {
     function test_aLanesWrongRejectionsCostWhatItsWorkWouldHaveEarned() public {
         _submitLaneFrom(node, 100_000, 16);
         _vote(0, 0, _three(_all(Codes.REJECT_WEIGHTS), _all(Codes.REJECT_WEIGHTS), _all(Codes.ACCEPT)));
-        uint256[] memory members = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory members = _round(pool, 0, 0).seats;
         for (uint256 i = 0; i < 16; ++i) {
             _juryVotes(_dispute(operator, i), Codes.ACCEPT);
             _conclude(i);
@@ -96,7 +96,7 @@ contract FindingsTest is Planting {
             assertEq(_burnt() - burnt, pay);
         }
         assertEq(stakes.stakeOf(node), 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - 3 * (pay + FEES));
+        assertEq(_pool(pool).free, BUDGET - 3 * (pay + FEES));
     }
 
     /// @dev Seats with no more than the least bond, and the least penalty of the network `local`.

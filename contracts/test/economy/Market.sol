@@ -115,7 +115,7 @@ abstract contract Market is Planting {
         t.juryFee = uint32(rules.juryFee);
         t.minStake = uint56(rules.minStake);
         t.leverage = uint16(rules.leverage);
-        t.maxUnits = uint24(rules.maxUnits);
+        t.maxUnits = uint32(rules.maxUnits);
         t.committee = uint8(rules.committee);
         t.jury = uint8(rules.jury);
         t.appealJury = uint8(rules.appealJury);
@@ -145,7 +145,7 @@ abstract contract Market is Planting {
         vm.prank(op);
         stakes.registerNode(n, _stakeFor(files), clock + 60, consent);
         vm.prank(op);
-        pools.join(pool, n);
+        pools.join(pool, n, type(uint256).max, "", "");
     }
 
     // Between lanes
@@ -184,7 +184,7 @@ abstract contract Market is Planting {
     }
 
     function _restored(address n, address op, uint256 files) private returns (address) {
-        IPools.Account memory a = pools.accountOf(pool, n);
+        Account memory a = _account(pool, n);
         if (a.slashed || a.removed) return _newNode(op, files);
         uint256 stake = stakes.stakeOf(n);
         if (stake < _stakeFor(files)) {
@@ -194,7 +194,7 @@ abstract contract Market is Planting {
         }
         if (a.limit == 0) {
             vm.prank(op);
-            pools.join(pool, n);
+            pools.join(pool, n, type(uint256).max, "", "");
         } else {
             pools.refresh(pool, n);
         }
@@ -225,7 +225,7 @@ abstract contract Market is Planting {
             token.balanceOf(everybody) + token.balanceOf(address(seats)) - bonds + token.balanceOf(address(stakes))
                 - stake
         );
-        int256 escrow = int256(token.balanceOf(owner) + pools.poolOf(pool).free);
+        int256 escrow = int256(token.balanceOf(owner) + _pool(pool).free);
         if (plan.owner) ours += escrow;
         else theirs += escrow;
     }
@@ -234,10 +234,10 @@ abstract contract Market is Planting {
 
     /// @dev The node's file after `ahead` others.
     function _made(address n, uint256 ahead) internal view returns (FileData memory) {
-        uint256 counter = pools.accountOf(pool, n).counter + ahead;
+        uint256 counter = _account(pool, n).counter + ahead;
         bytes32 row = keccak256(abi.encode(n, counter));
-        Draft memory d = Draft(keccak256(abi.encode(row)), row, uint24(plan.units), uint16(plan.rows));
-        return _work(n, pools.poolOf(pool).steps - 1, counter, d);
+        Draft memory d = Draft(keccak256(abi.encode(row)), row, uint32(plan.units), uint16(plan.rows));
+        return _work(n, _pool(pool).steps - 1, counter, d);
     }
 
     function _receipt(string memory signer, address n, bytes32 fileHash) internal view returns (Receipt memory) {

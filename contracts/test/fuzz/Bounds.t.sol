@@ -19,7 +19,7 @@ contract BoundsTest is Network {
         if (field == 2) t.juryFee = uint32(r % 4e9);
         if (field == 3) t.minStake = uint56(r % 10e9);
         if (field == 4) t.leverage = uint16(r % 3);
-        if (field == 5) t.maxUnits = uint24(r % 3);
+        if (field == 5) t.maxUnits = uint32(r % 3);
         if (field == 6) t.committee = uint8(r % 8);
         if (field == 7) t.jury = uint8(r % 20);
         if (field == 8) t.appealJury = uint8(r % 20);

@@ -40,10 +40,10 @@ contract MoneyTest is Planting {
         assertEq(paid + rest, sum);
         if (rest != 0) _claim(5);
         assertEq(token.balanceOf(operator), sum * 1e6);
-        assertEq(pools.accountOf(pool, node).spent, sum);
+        assertEq(_account(pool, node).spent, sum);
     }
 
-    function testFuzz_nothingVestsBeforeItsTime(uint24 units, uint16 early) public {
+    function testFuzz_nothingVestsBeforeItsTime(uint32 units, uint16 early) public {
         units = 1 + units % 100_000;
         uint256 s = _submitFrom(node, units);
         _voteAll(0, Codes.ACCEPT);
@@ -58,24 +58,24 @@ contract MoneyTest is Planting {
     }
 
     /// A file under way takes its pay and the fees of two committees out of the free budget; void, all of it is gone.
-    function testFuzz_reservationOfAVoidFileIsSpent(uint24 units) public {
+    function testFuzz_reservationOfAVoidFileIsSpent(uint32 units) public {
         units = 1 + units % 100_000;
         uint256 s = _submitFrom(node, units);
         uint256 left = BUDGET - uint256(units) * 1e6 - 2 * FEES;
-        assertEq(pools.poolOf(pool).free, left);
+        assertEq(_pool(pool).free, left);
         _vote(0, 0, _three(_all(1), _all(3), 0));
-        assertEq(pools.poolOf(pool).free, left);
+        assertEq(_pool(pool).free, left);
         _vote(0, 1, _three(_all(1), _all(10), 0));
         assertEq(_code(s), Codes.VOID);
         _passWindow();
         assertEq(_claim(s), uint256(units) * 1e6);
         _closeAll(0, 0);
         _closeAll(0, 1);
-        assertEq(pools.poolOf(pool).free, left);
+        assertEq(_pool(pool).free, left);
         assertEq(token.balanceOf(address(pools)), left);
     }
 
-    function testFuzz_limitIsLeverageTimesStake(uint56 more, uint24 units) public {
+    function testFuzz_limitIsLeverageTimesStake(uint56 more, uint32 units) public {
         more = more % (1_000_000e9);
         units = 1 + units % 100_000;
         _give(operator, address(stakes), more);
@@ -83,7 +83,7 @@ contract MoneyTest is Planting {
         stakes.deposit(node, more);
         pools.refresh(pool, node);
         uint256 limit = 4 * (STAKE + more) / 1e6;
-        assertEq(pools.accountOf(pool, node).limit, limit);
+        assertEq(_account(pool, node).limit, limit);
         uint256 open;
         for (uint256 i = 0; i < 64 && open + units <= limit; ++i) {
             _submitFrom(node, units);
@@ -133,12 +133,12 @@ contract MoneyTest is Planting {
             left -= cost < left - kept ? cost : left - kept;
             assertEq(stakes.stakeOf(node), left);
         }
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET + n * FEES); // the committees' fees, paid by the node
     }
 
     /// Who accepted a forged file pays its pay together, and no less than the penalty each.
-    function testFuzz_overturnedAcceptersPayTheFilesPay(uint24 units) public {
+    function testFuzz_overturnedAcceptersPayTheFilesPay(uint32 units) public {
         units = 1 + units % 100_000;
         IParams.Values memory v = defaultValues();
         v.overturnPenalty = 10e9;
@@ -149,7 +149,7 @@ contract MoneyTest is Planting {
         _conclude(s);
         uint256 each = (uint256(units) * 1e6 + 1) / 2;
         if (each < 10e9) each = 10e9;
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         assertEq(BOND - seats.seatOf(drawn[0]).bond, each);
         assertEq(BOND - seats.seatOf(drawn[1]).bond, each);
         assertEq(BOND - seats.seatOf(drawn[2]).bond, 0);
@@ -209,7 +209,7 @@ contract MoneyTest is Planting {
         uint256 slashed = accused * v.canarySlash;
         uint256 cost = accused == 0 || slashed > 5 * 5e8 ? 0 : 5 * 5e8 - slashed;
         assertEq(before - token.balanceOf(owner), cost);
-        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(BOND - seats.seatOf(drawn[i]).bond, votes >> i & 1 == 1 ? v.canarySlash : 0);
         }
@@ -236,7 +236,7 @@ contract MoneyTest is Planting {
             vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, last));
         }
         this.present(_work(0, 0, w), receipt);
-        assertEq(pools.accountOf(pool, node).counter, fresh ? 1 : 0);
+        assertEq(_account(pool, node).counter, fresh ? 1 : 0);
     }
 
     function present(FileData calldata file, Receipt calldata receipt) external {

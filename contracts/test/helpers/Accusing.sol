@@ -129,14 +129,14 @@ contract Accusing is Losses, Refusing {
 
     function _leave() internal {
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
     }
 
     /// @dev A second node in the pool.
     function _other() internal returns (address n) {
         n = _register(account("other operator"), "other node", STAKE);
         vm.prank(n);
-        pools.join(pool, n);
+        pools.join(pool, n, type(uint256).max, "", "");
         _step();
     }
 

@@ -40,7 +40,7 @@ contract Choosing is Losses {
     }
 
     function _status() internal view returns (IPools.Status) {
-        return pools.poolOf(pool).status;
+        return _pool(pool).status;
     }
 
     function _is(IPools.Status status) internal {

@@ -17,11 +17,11 @@ contract Losses is Planting {
     }
 
     function _bondOf(uint256 lane, uint256 member) internal view returns (uint256) {
-        return seats.seatOf(court.roundOf(pool, lane, 0).seats[member]).bond;
+        return seats.seatOf(_round(pool, lane, 0).seats[member]).bond;
     }
 
     function _committee() internal view returns (uint256[] memory) {
-        return court.roundOf(pool, 0, 0).seats;
+        return _round(pool, 0, 0).seats;
     }
 
     function claimOut(uint256 s) external {

@@ -15,7 +15,7 @@ contract MeasuringChallenges is Measuring {
         _give(account("accuser"), address(nodeChallenges), 1_000e9);
         _give(op, address(stakes), 1); // the compensation finds an account in use
         vm.prank(n);
-        pools.join(pool, n);
+        pools.join(pool, n, type(uint256).max, "", "");
         _step();
         uint256[] memory sequences = new uint256[](MOST_FILES);
         for (uint256 i = 0; i < MOST_FILES; ++i) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {AccountSlot} from "../../src/libraries/AccountSlot.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Epochs} from "../../src/libraries/Epochs.sol";
 import {FileSlot} from "../../src/libraries/FileSlot.sol";
+import {LaneSlot} from "../../src/libraries/LaneSlot.sol";
 import {TypedData} from "../../src/libraries/TypedData.sol";
 import {FileData, FileRef, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
@@ -51,6 +53,76 @@ contract Network is Deployer {
         uint256 finalAt;
     }
 
+    /// @dev What Pools says of a pool.
+    struct Pool {
+        address owner;
+        IPools.Status status;
+        uint256 free;
+        uint256 steps;
+        uint256 lanes;
+        uint256 seedBlock;
+        uint256 unbonding;
+        /// Once closing: when the owner can take the leftovers.
+        uint256 settleAt;
+    }
+
+    /// @dev A node's account in a pool, read from its word.
+    struct Account {
+        uint256 earned;
+        uint256 spent;
+        uint256 pending;
+        uint256 limit;
+        uint256 counter;
+        uint256 joinedStep;
+        uint256 barrier;
+        uint256 frozen;
+        bool slashed;
+        bool removed;
+        uint256 unsettled;
+    }
+
+    /// @dev A committee's round, read from its word.
+    struct Round {
+        uint256 time;
+        bytes32 seed;
+        uint256[] seats;
+        uint256 committed;
+        uint256 revealed;
+        bool closed;
+        bool settled;
+        uint256 codes;
+    }
+
+    function _pool(uint256 number) internal view returns (Pool memory p) {
+        (IPools.Intake memory intake, IPools.Desk memory desk) = pools.poolOf(number);
+        (p.owner, p.status, p.free, p.steps) = (desk.owner, intake.status, intake.free, intake.steps);
+        (p.lanes, p.seedBlock, p.unbonding) = (intake.lanes, desk.seedBlock, desk.unbonding);
+        bool closed = intake.status == IPools.Status.Closing || intake.status == IPools.Status.Settled;
+        if (closed) p.settleAt = uint256(desk.since) + desk.unbonding;
+    }
+
+    function _account(uint256 number, address who) internal view returns (Account memory a) {
+        uint256 word = pools.accountOf(number, who);
+        (a.earned, a.spent, a.pending) = (AccountSlot.earned(word), AccountSlot.spent(word), AccountSlot.pending(word));
+        (a.limit, a.counter) = (AccountSlot.limit(word), AccountSlot.counter(word));
+        (a.joinedStep, a.barrier) = (AccountSlot.joinedStep(word), AccountSlot.barrier(word));
+        (a.frozen, a.unsettled) = (AccountSlot.frozen(word), AccountSlot.unsettled(word));
+        (a.slashed, a.removed) = (AccountSlot.slashed(word), AccountSlot.removed(word));
+    }
+
+    function _round(uint256 number, uint256 lane, uint256 round) internal view returns (Round memory r) {
+        uint256 word = court.roundOf(number, lane, round);
+        (r.time, r.seed, r.codes) = (LaneSlot.time(word), bytes32(LaneSlot.seed(word)), LaneSlot.codes(word));
+        (r.committed, r.revealed) = (LaneSlot.committed(word), LaneSlot.revealed(word));
+        (r.closed, r.settled) = (LaneSlot.closed(word), LaneSlot.settled(word));
+        uint256 size;
+        while (size < LaneSlot.MOST && LaneSlot.member(word, size) != 0) ++size;
+        r.seats = new uint256[](size);
+        for (uint256 i = 0; i < size; ++i) {
+            r.seats[i] = LaneSlot.member(word, i);
+        }
+    }
+
     function setUp() public virtual {
         _start(address(0));
         _openSeats(SEATS);
@@ -58,7 +130,7 @@ contract Network is Deployer {
         pool = _createPool(defaultTerms());
         _register(operator, "node", STAKE);
         vm.prank(operator);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
         _step();
     }
 
@@ -95,11 +167,11 @@ contract Network is Deployer {
 
     /// @dev A member's of the pool's lane: its commitment, then its codes.
     function _ballot(uint256 lane, uint256 round, uint256 member) internal view returns (bytes32) {
-        return court.ballotOf((pool << 35) | (lane << 4) | (round << 3) | member);
+        return court.ballotOf((pool << 64) | (lane << 32) | (round << 8) | member);
     }
 
     function _hasRevealed(uint256 lane, uint256 round, uint256 member) internal view returns (bool) {
-        return court.roundOf(pool, lane, round).revealed & (1 << member) != 0;
+        return _round(pool, lane, round).revealed & (1 << member) != 0;
     }
 
     // Accounts
@@ -179,7 +251,7 @@ contract Network is Deployer {
     }
 
     function _step() internal {
-        uint256 steps = pools.poolOf(pool).steps;
+        uint256 steps = _pool(pool).steps;
         vm.prank(owner);
         pools.publishStep(pool, steps, keccak256("manifest"), bytes32(0));
         _blocks(2);
@@ -187,13 +259,13 @@ contract Network is Deployer {
 
     /// @dev The node works for a new pool of these terms, as soon as it may.
     function _moveTo(PoolTerms memory terms) internal {
-        uint256 unbonding = pools.poolOf(pool).unbonding;
+        uint256 unbonding = _pool(pool).unbonding;
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _wait(unbonding);
         pool = _createPool(terms);
         vm.prank(operator);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
         _step();
     }
 
@@ -212,7 +284,7 @@ contract Network is Deployer {
     struct Draft {
         bytes32 root;
         bytes32 fileHash;
-        uint24 units;
+        uint32 units;
         uint16 rows;
     }
 
@@ -226,10 +298,10 @@ contract Network is Deployer {
     }
 
     /// @dev The next file of a node, or the one `ahead` of it.
-    function _next(address n, uint24 units, uint256 ahead) internal view returns (FileData memory) {
-        uint256 counter = pools.accountOf(pool, n).counter + ahead;
+    function _next(address n, uint32 units, uint256 ahead) internal view returns (FileData memory) {
+        uint256 counter = _account(pool, n).counter + ahead;
         bytes32 hash = keccak256(abi.encode(keccak256(abi.encode(n, counter))));
-        return _work(n, pools.poolOf(pool).steps - 1, counter, Draft(hash, hash, units, 8));
+        return _work(n, _pool(pool).steps - 1, counter, Draft(hash, hash, units, 8));
     }
 
     function _submit() internal returns (uint256) {
@@ -237,7 +309,7 @@ contract Network is Deployer {
     }
 
     /// @dev A lane of one file; its sequence.
-    function _submitFrom(address n, uint24 units) internal returns (uint256) {
+    function _submitFrom(address n, uint32 units) internal returns (uint256) {
         return _relay(_one(_next(n, units, 0)));
     }
 
@@ -246,7 +318,7 @@ contract Network is Deployer {
         return _submitLaneFrom(node, 1_000, count);
     }
 
-    function _submitLaneFrom(address n, uint24 units, uint256 count) internal returns (uint256) {
+    function _submitLaneFrom(address n, uint32 units, uint256 count) internal returns (uint256) {
         FileData[] memory lane = new FileData[](count);
         for (uint256 i = 0; i < count; ++i) {
             lane[i] = _next(n, units, i);
@@ -369,13 +441,13 @@ contract Network is Deployer {
     }
 
     function _innerOf(uint256 sequence, FileData memory f) internal view returns (bytes32) {
-        uint256 what = (uint256(f.step) << 64) | (uint256(f.counter) << 40) | (uint256(f.units) << 16) | f.rows;
-        return keccak256(abi.encode(f.root, f.fileHash, (pool << 128) | (sequence << 96) | what));
+        uint256 what = (uint256(f.step) << 72) | (uint256(f.counter) << 48) | (uint256(f.units) << 16) | f.rows;
+        return keccak256(abi.encode(f.root, f.fileHash, (pool << 136) | (sequence << 104) | what));
     }
 
     /// @dev Units and base units that a claim by this file would pay.
     function _claimable(uint256 sequence) internal view returns (uint256 units, uint256 amount) {
-        IPools.Account memory a = pools.accountOf(pool, files[pool][sequence].node);
+        Account memory a = _account(pool, files[pool][sequence].node);
         Submission memory s = _submission(sequence);
         bool vested = clock >= s.finalAt && (a.barrier == 0 || s.finalAt <= a.barrier);
         if (vested && s.earned > a.spent) units = s.earned - a.spent;
@@ -410,7 +482,7 @@ contract Network is Deployer {
 
     /// @dev Moves past the seed block and draws, as if half of the time for it were over.
     function _draw(uint256 lane, uint256 round) internal {
-        uint256 seedBlock = court.roundOf(pool, lane, round).time;
+        uint256 seedBlock = _round(pool, lane, round).time;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         vm.roll(height + court.termsOf(pool).drawBlocks / 2);
         court.draw(pool, lane, round);
@@ -462,11 +534,11 @@ contract Network is Deployer {
 
     /// @dev From what the court and the accounts say, right after the settlement.
     function _noteWords(uint256 lane) internal {
-        ICourt.Round memory r = court.roundOf(pool, lane, 0);
+        Round memory r = _round(pool, lane, 0);
         uint256 n;
         for (; n < 16 && files[pool][lane * 16 + n].node != address(0); ++n) {}
         uint256 open = Codes.spread((1 << n) - 1, Codes.UNDECIDED);
-        if (r.codes == open) r = court.roundOf(pool, lane, 1);
+        if (r.codes == open) r = _round(pool, lane, 1);
         if (!r.settled || laneWords[pool][lane].length != 0) return;
         for (uint256 i = 0; i < n; ++i) {
             if (Codes.get(r.codes, i) == Codes.UNDECIDED) return;
@@ -479,7 +551,7 @@ contract Network is Deployer {
     }
 
     /// @dev Its node's earned units are those that it has less those of its later files in the lane.
-    function _settledWord(uint256 sequence, uint256 n, ICourt.Round memory r) private view returns (uint256) {
+    function _settledWord(uint256 sequence, uint256 n, Round memory r) private view returns (uint256) {
         FileData storage f = files[pool][sequence];
         uint256 code = Codes.get(r.codes, sequence & 15);
         uint256 digest = uint256(keccak256(abi.encode(_inner(sequence), f.node))) >> 96;
@@ -489,7 +561,7 @@ contract Network is Deployer {
                 FileSlot.pack(digest, f.units, time, code, FileSlot.SETTLED)
                     | (Codes.isReject(code) ? FileSlot.FROZEN : 0);
         }
-        uint256 earned = pools.accountOf(pool, f.node).earned;
+        uint256 earned = _account(pool, f.node).earned;
         for (uint256 i = (sequence & 15) + 1; i < n; ++i) {
             FileData storage later = files[pool][(sequence & ~uint256(15)) | i];
             if (later.node == f.node && Codes.isPaid(Codes.get(r.codes, i))) earned -= later.units;
@@ -515,8 +587,8 @@ contract Network is Deployer {
             word = words[sequence & 15];
             if (word == 0) word = endedWords[pool][sequence];
         } else if (word == 0 && files[pool][sequence].node != address(0)) {
-            uint256 round = Codes.get(court.roundOf(pool, sequence >> 4, 0).codes, sequence & 15) == 14 ? 1 : 0;
-            uint256 code = Codes.get(court.roundOf(pool, sequence >> 4, round).codes, sequence & 15);
+            uint256 round = Codes.get(_round(pool, sequence >> 4, 0).codes, sequence & 15) == 14 ? 1 : 0;
+            uint256 code = Codes.get(_round(pool, sequence >> 4, round).codes, sequence & 15);
             require(code == Codes.UNDECIDED || code == Codes.NONE, "a settled file whose lane was not noted");
             word = _pendingWords(sequence >> 4)[sequence & 15];
         }
@@ -546,6 +618,14 @@ contract Network is Deployer {
 
     function _closeAll(uint256 lane, uint256 round) internal {
         court.closeCommittee(pool, lane, round);
+        _withdrawFees(lane, round);
+    }
+
+    function _withdrawFees(uint256 lane, uint256 round) internal {
+        uint256[] memory members = _round(pool, lane, round).seats;
+        for (uint256 i = 0; i < members.length; ++i) {
+            pools.withdrawFees(members[i]);
+        }
     }
 
     // Juries

@@ -68,11 +68,11 @@ contract Planting is Network {
 
     /// @dev Publishes a step with up to four planted counters for each node, from its present counter on.
     function _plantStep(address[] memory who) internal {
-        uint256 step = pools.poolOf(pool).steps;
+        uint256 step = _pool(pool).steps;
         uint256 each = who.length == 0 ? 0 : 16 / who.length;
         for (uint256 i = 0; i < 16 && i < who.length * each; ++i) {
             address n = who[i / each];
-            planted[step][i] = Slot(n, pools.accountOf(pool, n).counter + (i % each));
+            planted[step][i] = Slot(n, _account(pool, n).counter + (i % each));
         }
         bytes32 root = _root(_leaves(step));
         vm.prank(owner);

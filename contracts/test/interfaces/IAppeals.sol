@@ -13,10 +13,10 @@ interface IAppeals {
         uint256 trial;
         bool resolved;
     }
-    error AlreadyResolved();
+    error AlreadyConcluded();
     error NoDispute();
     error NoSuchFile(uint256 pool, uint256 sequence);
-    error NotCanaries();
+    error NotPermitted();
     error NotYet(uint256 time);
     error ReentrancyGuardReentrantCall();
     error SafeERC20FailedOperation(address token);

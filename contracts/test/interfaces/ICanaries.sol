@@ -27,18 +27,18 @@ interface ICanaries {
     }
     error AlreadyConcluded();
     error BadReason();
-    error NoConsent();
+    error BadSignature();
     error NoSuchFile(uint256 pool, uint256 sequence);
     error NotInFile();
     error NotInSample();
     error NotOpened();
+    error NotOwner();
     error NotPlanted();
-    error NotPoolOwner();
-    error NotThisFile();
     error ReentrancyGuardReentrantCall();
     error SafeERC20FailedOperation(address token);
     error WindowOver(uint256 time);
     error WrongAddress(address expected, address actual);
+    error WrongFile(uint256 sequence);
     event CanaryConcluded(uint256 indexed pool, uint256 indexed sequence, bool upheld, uint256 code);
     event CanaryOpened(uint256 indexed pool, uint256 indexed sequence, uint256 row, uint256 reason, uint256[] accused, uint256 deposit, uint256 trial);
     event SeatSlashed(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);

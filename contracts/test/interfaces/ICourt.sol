@@ -14,16 +14,6 @@ interface ICourt {
         bytes32 verdictHash;
         bytes32 salt;
     }
-    struct Round {
-        uint256 time;
-        bytes32 seed;
-        uint256[] seats;
-        uint256 committed;
-        uint256 revealed;
-        bool closed;
-        bool settled;
-        uint256 codes;
-    }
     error AlreadyClosed();
     error AlreadyCommitted();
     error AlreadyDrawn();
@@ -36,15 +26,14 @@ interface ICourt {
     error DrawOver(uint256 lastBlock);
     error EmptyCommitment();
     error NoSuchLane();
-    error NotAppeals();
     error NotCommitted();
     error NotDrawn();
-    error NotFinal(uint256 time);
     error NotOwner();
-    error NotPools();
+    error NotPermitted();
     error NotSettleable(uint256 time);
     error NotSettled();
     error NotVoter();
+    error NotYet(uint256 time);
     error PayAboveBonds(uint256 pay, uint256 bonds);
     error ReentrancyGuardReentrantCall();
     error RevealNotOpen(uint256 time);
@@ -58,8 +47,8 @@ interface ICourt {
     event LaneRedrawn(uint256 indexed pool, uint256 indexed lane, uint256 seedBlock);
     event LaneSettled(uint256 which, uint256 codes);
     event LaneSubmitted(uint256 indexed pool, uint256 indexed lane, uint256 files, uint256 seedBlock);
-    event MemberAbsent(uint256 indexed pool, uint256 indexed lane, uint256 indexed seat, uint256 round, uint256 penalty);
-    event MemberClosed(uint256 indexed pool, uint256 indexed lane, uint256 indexed seat, uint256 round, uint256 paid, uint256 burnt, uint256 penalty);
+    event MemberAbsent(uint256 ballot, uint256 penalty);
+    event MemberClosed(uint256 ballot, uint256 paid, uint256 burnt, uint256 penalty);
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
     event OutcomeSet(uint256 indexed pool, uint256 indexed lane, uint256 place, uint256 round, uint256 code);
     event ServiceAnnounced(uint256 indexed pool, string url);
@@ -86,7 +75,7 @@ interface ICourt {
     function registerPool(uint256 pool, PoolTerms calldata terms) external returns (uint256 unbonding);
     function revealAndSettle(uint256 pool, uint256 lane, uint256 round, Opening calldata vote_, FileRef[] calldata files) external;
     function reveal(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash, bytes32 salt) external;
-    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory round_);
+    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (uint256);
     function serviceOf(uint256 pool) external view returns (address current, address previous, uint40 previousUntil);
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
     function setService(uint256 pool, address service) external;

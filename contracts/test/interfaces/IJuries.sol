@@ -47,10 +47,10 @@ interface IJuries {
     error Lapsed();
     error NoAppeal();
     error NoSuchTrial();
-    error NotBench();
     error NotCommitted();
     error NotConcluded();
     error NotDrawn();
+    error NotPermitted();
     error NotVoter();
     error NotYet(uint256 time);
     error ReentrancyGuardReentrantCall();

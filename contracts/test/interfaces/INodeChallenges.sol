@@ -29,12 +29,12 @@ interface INodeChallenges {
     error NoSuchChallenge();
     error NotAccepted(uint256 sequence);
     error NotAscending(uint256 sequence);
-    error NotThisFile(uint256 sequence);
     error NothingAtStake();
     error ReentrancyGuardReentrantCall();
     error SafeERC20FailedOperation(address token);
     error TooManyChallenges();
     error WrongAddress(address expected, address actual);
+    error WrongFile(uint256 sequence);
     event ChallengeConcluded(uint256 indexed challenge, uint256 indexed pool, address indexed node, Outcome outcome, uint256 code, uint256 slashed, uint256 back, uint256 reward);
     event ChallengeOpened(uint256 indexed challenge, uint256 indexed pool, address indexed node, address accuser, uint256 trial, uint256 bond, uint256[] sequences, bytes32 evidence);
     function MAX_FILES() external view returns (uint256);

@@ -24,28 +24,26 @@ interface IPools {
         Disputed,
         Final
     }
-    struct Account {
-        uint256 earned;
-        uint256 spent;
-        uint256 pending;
-        uint256 limit;
-        uint256 counter;
-        uint256 joinedStep;
-        uint256 barrier;
-        uint256 frozen;
-        bool slashed;
-        bool removed;
-        uint256 unsettled;
-    }
-    struct Pool {
-        address owner;
+    struct Intake {
+        uint64 free;
+        uint32 rate;
+        uint40 fees;
+        uint24 lanes;
+        uint32 maxUnits;
+        uint24 steps;
+        uint8 maxLag;
         Status status;
-        uint256 free;
-        uint256 steps;
-        uint256 lanes;
-        uint256 seedBlock;
-        uint256 unbonding;
-        uint256 settleAt;
+    }
+    struct Desk {
+        address owner;
+        uint32 seedBlock;
+        uint32 since;
+        uint32 unbonding;
+        uint56 minStake;
+        uint16 leverage;
+        uint32 challengeWindow;
+        uint32 receiptWindow;
+        bool inviteOnly;
     }
     error AlreadyMember();
     error AmountTooLarge();
@@ -57,15 +55,14 @@ interface IPools {
     error CounterMismatch(uint256 expected, uint256 actual);
     error EscrowExhausted(uint256 needed, uint256 free);
     error FileRefused(uint256 index, bytes reason);
-    error InviteRequired();
     error IsFrozen(uint256 barrier);
     error NoSuchFile(uint256 pool, uint256 sequence);
     error NoSuchPool();
     error NodeIsFrozen();
-    error NotCourt();
     error NotMember();
     error NotOperatorOrNode();
     error NotOwner();
+    error NotPermitted();
     error NotService();
     error NotYet(uint256 time);
     error NothingToClaim();
@@ -86,6 +83,7 @@ interface IPools {
     error WrongPhase(uint256 sequence, Phase phase);
     error WrongStatus(Status status);
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
+    event FeesWithdrawn(uint256 indexed seat, address indexed owner, uint256 amount);
     event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
     event FileFinalized(uint256 file, uint256 code, uint256 slashed);
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
@@ -104,30 +102,29 @@ interface IPools {
     event StatusSet(uint256 indexed pool, Status status);
     event StepPublished(uint256 indexed pool, uint256 indexed step, bytes32 manifestHash, bytes32 canaryRoot, uint256 seedBlock);
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
-    function accountOf(uint256 pool, address node) external view returns (Account memory);
+    function accountOf(uint256 pool, address node) external view returns (uint256);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner, uint256[] calldata words) external returns (uint256 amount);
     function closePool(uint256 pool) external;
     function createPool(PoolTerms calldata terms, uint256 budget) external returns (uint256 pool);
     function expel(uint256 pool, address node) external;
+    function feesOf(uint256 seat) external view returns (uint256);
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file, uint256[] calldata words) external;
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external;
     function fund(uint256 pool, uint256 amount) external;
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);
-    function joinFor(uint256 pool, address node, uint256 expiry, bytes calldata signature, bytes calldata invite) external;
-    function joinWithInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) external;
-    function join(uint256 pool, address node) external;
-    function leaveFor(uint256 pool, address node, uint256 expiry, bytes calldata signature) external;
-    function leavePool(uint256 pool, address node) external;
+    function join(uint256 pool, address node, uint256 expiry, bytes calldata signature, bytes calldata invite) external;
+    function leavePool(uint256 pool, address node, uint256 expiry, bytes calldata signature) external;
     function nonceOf(address node) external view returns (uint256);
+    function openFees(uint256 seat) external;
     function ownerOf(uint256 pool) external view returns (address);
     function params() external view returns (IParams);
     function pausePool(uint256 pool) external;
-    function payFees(address to, uint256 paid, uint256 burnt) external;
+    function payFees(uint256 seat, uint256 paid, uint256 burnt) external;
     function payJury(uint256 pool, uint256 amount) external returns (uint256 paid);
     function poolCount() external view returns (uint256);
-    function poolOf(uint256 pool) external view returns (Pool memory);
+    function poolOf(uint256 pool) external view returns (Intake memory, Desk memory);
     function publishStep(uint256 pool, uint256 step, bytes32 manifestHash, bytes32 canaryRoot) external;
     function refresh(uint256 pool, address node) external;
     function removeNode(uint256 pool, address node) external;
@@ -138,5 +135,6 @@ interface IPools {
     function settlePool(uint256 pool) external returns (uint256 amount);
     function submitLane(uint256 pool, FileData[] calldata files, bytes[] calldata signatures, Receipt[] calldata receipts, uint256 anchor, bytes32 anchorHash) external returns (uint256 lane);
     function unpack(uint256 pool, uint256 lane, uint256[] calldata words, uint256 places) external;
+    function withdrawFees(uint256 seat) external returns (uint256 amount);
     function wordOf(uint256 pool, uint256 sequence) external view returns (uint256);
 }

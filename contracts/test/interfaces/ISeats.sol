@@ -24,8 +24,8 @@ interface ISeats {
     }
     error AlreadyOptedIn();
     error BadGroup(uint256 group);
-    error NotCourt();
     error NotOptedIn();
+    error NotPermitted();
     error NotSeatOwner();
     error OutOfBounds(string name);
     error Paused();

@@ -26,18 +26,18 @@ interface IStakes {
     }
     error AlreadyRegistered();
     error AmountTooLarge();
-    error BadConsent();
-    error ConsentExpired();
+    error BadSignature();
     error InPool(uint256 pool);
     error LentFor(uint256 pool);
     error NotOperator();
-    error NotPools();
+    error NotPermitted();
     error NotSponsor();
     error NothingLent();
     error NothingToBurn();
     error Paused();
     error ReentrancyGuardReentrantCall();
     error SafeERC20FailedOperation(address token);
+    error SignatureExpired();
     error StakeLocked(uint256 releaseAt, uint256 frozen);
     error StakeTooLow(uint256 stake, uint256 needed);
     error UnknownNode();

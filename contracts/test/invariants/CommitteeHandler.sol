@@ -58,10 +58,14 @@ abstract contract CommitteeHandler is WorkHandler {
         }
     }
 
+    function withdrawFees(uint256 i) external acts {
+        if (pools.withdrawFees(1 + i % (seats.opened() + 1)) != 0) _reach("withdraw fees");
+    }
+
     // Steps
 
     function _drawLane(uint256 lane, uint256 round) internal returns (bool) {
-        ICourt.Round memory r = court.roundOf(pool, lane, round);
+        Round memory r = _round(pool, lane, round);
         if (r.seed != 0 || r.settled) return false; // drawn before: who votes has voted
         uint256 seedBlock = r.time;
         if (seedBlock == 0) return false;
@@ -127,6 +131,6 @@ abstract contract CommitteeHandler is WorkHandler {
             if (Codes.get(r.codes, place) == Codes.DISPUTED) return false;
             if (Codes.get(second.codes, place) == Codes.DISPUTED) return false;
         }
-        return clock >= court.roundOf(pool, last >> 1, last & 1).time + defaultTerms().challengeWindow;
+        return clock >= _round(pool, last >> 1, last & 1).time + defaultTerms().challengeWindow;
     }
 }

@@ -15,7 +15,7 @@ import {StateChecks} from "./StateChecks.sol";
 contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, MoneyChecks, StateChecks, ConductChecks {
     /// @notice What a campaign calls; the commonest actions more than once.
     function actions() external pure returns (bytes4[] memory list) {
-        bytes4[29] memory once = [
+        bytes4[30] memory once = [
             this.submit.selector,
             this.submitLate.selector,
             this.arrive.selector,
@@ -30,6 +30,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
             this.neglect.selector,
             this.neglect.selector,
             this.closeCommittee.selector,
+            this.withdrawFees.selector,
             this.closeJuror.selector,
             this.seatOpens.selector,
             this.seatOpts.selector,
@@ -81,6 +82,9 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
         for (uint256 i = 0; i < rounds.length; ++i) {
             if (_closable(rounds[i])) court.closeCommittee(pool, rounds[i] >> 1, rounds[i] & 1);
         }
+        for (uint256 seat = 1; seat <= seats.opened(); ++seat) {
+            pools.withdrawFees(seat);
+        }
         uint256 count = juries.trialCount();
         for (uint256 trial = 1; trial <= count; ++trial) {
             GhostTrial storage j = ghostTrials[trial];
@@ -90,7 +94,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
         }
         vm.prank(owner);
         pools.closePool(pool);
-        _wait(pools.poolOf(pool).unbonding);
+        _wait(_pool(pool).unbonding);
         vm.prank(owner);
         pools.settlePool(pool);
     }
@@ -103,7 +107,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
         }
         for (uint256 i = 0; i < everyNode.length; ++i) {
             address n = everyNode[i];
-            IPools.Account memory a = pools.accountOf(pool, n);
+            Account memory a = _account(pool, n);
             require(stakes.nodeOf(n).frozen == 0, "a stake stays frozen");
             require(a.frozen == 0 && a.unsettled == 0 && a.pending == 0, "a file stays open");
             require(a.earned == a.spent, "pay is left");
@@ -112,7 +116,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
         require(token.balanceOf(address(appeals)) == 0, "deposits are left");
         require(token.balanceOf(address(canaries)) == 0, "canaries' deposits are left");
         require(token.balanceOf(address(juries)) == 0, "jurors' fees are left");
-        require(token.balanceOf(address(pools)) == pools.poolOf(1).free, "escrow is left");
+        require(token.balanceOf(address(pools)) == _pool(1).free, "escrow is left");
     }
 
     /// @notice All checks at once.

@@ -66,6 +66,9 @@ abstract contract Ledger is Planting {
     uint256 internal escrowIn;
     uint256 internal escrowOut;
     uint256 internal claimedBaseUnits;
+    /// Committee fees that seats' owners have not withdrawn, and their sum.
+    mapping(uint256 seat => uint256) internal ghostFees;
+    uint256 internal ghostFeesSum;
     GhostSlash internal lastSlash;
     /// Base units that Stakes took and nobody gets, until they are sent off.
     uint256 internal ghostUnburnt;
@@ -161,10 +164,16 @@ abstract contract Ledger is Planting {
             _expect(f.phase == IPools.Phase.Disputed, "frozen by a file that is not held");
             _expect(f.node == address(uint160(uint256(log.topics[2]))), "frozen for another file");
             _freeze(f, abi.decode(log.data, (uint256)));
+        } else if (t == IPools.FeesWithdrawn.selector) {
+            uint256 seat = uint256(log.topics[1]);
+            uint256 amount = abi.decode(log.data, (uint256));
+            _expect(amount == ghostFees[seat], "other fees than were earned");
+            _expect(address(uint160(uint256(log.topics[2]))) == seats.ownerOf(seat), "fees of another seat");
+            (escrowOut, ghostFeesSum, ghostFees[seat]) = (escrowOut + amount, ghostFeesSum - amount, 0);
         } else if (t == IPools.WorkSubmitted.selector) {
             (address n, uint256 placed,,) = abi.decode(log.data, (address, uint256, bytes32, bytes32));
-            uint256 sequence = (placed >> 96) & type(uint32).max;
-            _submitted(ghostFiles[sequence], sequence, n, placed & ((1 << 96) - 1));
+            uint256 sequence = (placed >> 104) & type(uint32).max;
+            _submitted(ghostFiles[sequence], sequence, n, placed & ((1 << 104) - 1));
         } else if (t == IPools.FilesSettled.selector) {
             (uint256 first, uint256[] memory words) = abi.decode(log.data, (uint256, uint256[]));
             for (uint256 i = 0; i < words.length; ++i) {
@@ -204,10 +213,10 @@ abstract contract Ledger is Planting {
     }
 
     function _submitted(GhostFile storage f, uint256 sequence, address n, uint256 packed) private {
-        uint256 units = (packed >> 16) & 0xffffff;
+        uint256 units = (packed >> 16) & type(uint32).max;
         GhostAccount storage a = ghostAccounts[n];
         _expect(f.phase == IPools.Phase.None, "a place taken twice");
-        _expect((packed >> 40) & 0xffffff == a.counter, "counters have gaps");
+        _expect((packed >> 48) & 0xffffff == a.counter, "counters have gaps");
         (f.node, f.units, f.phase) = (n, units, IPools.Phase.Pending);
         sequences.push(sequence);
         a.pending += units;

@@ -20,14 +20,17 @@ abstract contract MoneyChecks is World {
 
     function escrowIsWhatCameInLessWhatWentOut() external view {
         require(token.balanceOf(address(pools)) + claimedBaseUnits + escrowOut == escrowIn, "escrow's flows");
-        require(pools.poolOf(pool).free == ghostFree, "the free budget");
+        require(_pool(pool).free == ghostFree, "the free budget");
         require(ghostFree <= token.balanceOf(address(pools)), "more free than there is");
     }
 
     function escrowIsOwedToSomebody() external view {
-        uint256 owed = pools.poolOf(1).free + pools.poolOf(pool).free;
+        uint256 owed = _pool(1).free + _pool(pool).free + ghostFeesSum;
+        for (uint256 seat = 1; seat <= seats.opened(); ++seat) {
+            require(pools.feesOf(seat) == ghostFees[seat], "a seat's fees");
+        }
         for (uint256 i = 0; i < everyNode.length; ++i) {
-            IPools.Account memory a = pools.accountOf(pool, everyNode[i]);
+            Account memory a = _account(pool, everyNode[i]);
             owed += (a.earned - a.spent) * _rate();
         }
         for (uint256 i = 0; i < sequences.length; ++i) {
@@ -43,9 +46,9 @@ abstract contract MoneyChecks is World {
         if (f.phase == IPools.Phase.Pending) return pay + 2 * _fees();
         if (f.phase == IPools.Phase.Disputed) return pay + ghostFiles[sequence].rounds * _fees();
         if (f.phase == IPools.Phase.Settled && !Codes.isPaid(f.code)) sum = pay;
-        uint256 last = Codes.get(court.roundOf(pool, sequence >> 4, 0).codes, sequence & 15) == Codes.UNDECIDED ? 1 : 0;
+        uint256 last = Codes.get(_round(pool, sequence >> 4, 0).codes, sequence & 15) == Codes.UNDECIDED ? 1 : 0;
         for (uint256 round = 0; round <= last; ++round) {
-            ICourt.Round memory r = court.roundOf(pool, sequence >> 4, round);
+            Round memory r = _round(pool, sequence >> 4, round);
             if (r.seats.length != 0 && !r.closed) sum += _fees();
         }
     }

@@ -7,7 +7,7 @@ import {World} from "./World.sol";
 /// @notice What the pool's owner and governance do.
 abstract contract OwnerHandler is World {
     function step() external acts {
-        IPools.Pool memory p = pools.poolOf(pool);
+        Pool memory p = _pool(pool);
         if (p.steps >= 12 || p.status == IPools.Status.Closing || p.status == IPools.Status.Settled) return;
         _plant();
         _reach("step");
@@ -21,7 +21,7 @@ abstract contract OwnerHandler is World {
     }
 
     function pausePool(uint256 i) external acts {
-        IPools.Status status = pools.poolOf(pool).status;
+        IPools.Status status = _pool(pool).status;
         if (status == IPools.Status.Paused) {
             vm.prank(owner);
             pools.resumePool(pool);
@@ -39,7 +39,7 @@ abstract contract OwnerHandler is World {
     /// @dev Workers other than the honest one.
     function removeNode(uint256 i) external acts {
         address n = nodes[1 + i % 3];
-        if (i % 5 != 0 || pools.accountOf(pool, n).removed) return;
+        if (i % 5 != 0 || _account(pool, n).removed) return;
         vm.prank(owner);
         pools.removeNode(pool, n);
         _reach("remove");

@@ -170,6 +170,8 @@ abstract contract Register is Ledger {
             (uint256 which, uint256 codes) = abi.decode(log.data, (uint256, uint256));
             return _foldSettled(which, codes);
         }
+        if (t == ICourt.MemberClosed.selector) return _closed(log);
+        if (t == ICourt.MemberAbsent.selector) return _absent((uint256(bytes32(log.data)) >> 16) & 65_535);
         if (t == ICourt.ServiceSet.selector || uint256(log.topics[1]) != pool) return;
         uint256 lane = uint256(log.topics[2]);
         if (t == ICourt.LaneSubmitted.selector) {
@@ -186,25 +188,22 @@ abstract contract Register is Ledger {
             (uint256 place, uint256 round, uint256 code) = abi.decode(log.data, (uint256, uint256, uint256));
             GhostRound storage r = ghostRounds[(lane << 1) | round];
             r.codes = Codes.set(r.codes, place, code);
-        } else if (t == ICourt.MemberClosed.selector) {
-            _closed(log, lane);
-        } else if (t == ICourt.MemberAbsent.selector) {
-            _absent(uint256(log.topics[3]));
         }
     }
 
-    function _closed(Vm.Log memory log, uint256 lane) private {
-        (uint256 round, uint256 paid, uint256 burnt, uint256 penalty) =
+    function _closed(Vm.Log memory log) private {
+        (uint256 ballot, uint256 paid, uint256 burnt, uint256 penalty) =
             abi.decode(log.data, (uint256, uint256, uint256, uint256));
-        escrowOut += paid + burnt;
-        GhostRound storage r = ghostRounds[(lane << 1) | round];
-        uint256 seat = uint256(log.topics[3]);
+        uint256 seat = (ballot >> 16) & 65_535;
+        escrowOut += burnt;
+        (ghostFees[seat], ghostFeesSum) = (ghostFees[seat] + paid, ghostFeesSum + paid);
+        GhostRound storage r = ghostRounds[_keyOf(ballot)];
         for (uint256 i = 0; i < r.seats.length; ++i) {
             if (r.seats[i] != seat) continue;
             _expect(r.closed & (1 << i) == 0, "a member closed twice");
             r.closed |= 1 << i;
         }
-        _memberPaid(seat, lane, round, penalty);
+        _memberPaid(seat, uint32(ballot >> 32), uint8(ballot >> 8), penalty);
     }
 
     function _foldJuries(Vm.Log memory log, GhostTrial storage j) private {

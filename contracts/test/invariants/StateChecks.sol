@@ -11,7 +11,7 @@ import {World} from "./World.sol";
 abstract contract StateChecks is World {
     function accountsAreTheEvents() external view {
         for (uint256 i = 0; i < everyNode.length; ++i) {
-            IPools.Account memory a = pools.accountOf(pool, everyNode[i]);
+            Account memory a = _account(pool, everyNode[i]);
             GhostAccount storage g = ghostAccounts[everyNode[i]];
             require(a.earned == g.earned && a.spent == g.spent && a.pending == g.pending, "units");
             require(a.counter == g.counter && a.unsettled == g.unsettled && a.frozen == g.frozen, "counts");
@@ -34,7 +34,7 @@ abstract contract StateChecks is World {
         for (uint256 i = 0; i < sequences.length; ++i) {
             if (sequences[i] & 15 != 0) continue;
             for (uint256 round = 0; round < 2; ++round) {
-                ICourt.Round memory r = court.roundOf(pool, sequences[i] >> 4, round);
+                Round memory r = _round(pool, sequences[i] >> 4, round);
                 GhostRound storage g = ghostRounds[((sequences[i] >> 4) << 1) | round];
                 require(r.codes == g.codes && r.settled == g.settled, "codes");
                 require(r.committed == g.committed && r.revealed == g.revealed, "votes");

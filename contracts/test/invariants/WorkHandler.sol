@@ -8,12 +8,12 @@ import {World} from "./World.sol";
 
 /// @notice What workers and whoever collects for them do.
 abstract contract WorkHandler is World {
-    function submit(uint256 who, uint24 units) external acts {
+    function submit(uint256 who, uint32 units) external acts {
         _work(who % 4, units);
     }
 
     /// @dev A lane of several nodes' files.
-    function submitSome(uint256 who, uint24 units) external acts {
+    function submitSome(uint256 who, uint32 units) external acts {
         units = 1 + units % 20_000;
         FileData[] memory lane = new FileData[](8);
         uint256 count;
@@ -35,8 +35,8 @@ abstract contract WorkHandler is World {
     }
 
     function _workLate(address n, uint256 age, uint256 lag) private {
-        uint256 steps = pools.poolOf(pool).steps;
-        IPools.Account memory a = pools.accountOf(pool, n);
+        uint256 steps = _pool(pool).steps;
+        Account memory a = _account(pool, n);
         uint256 step = steps - 1 > lag ? steps - 1 - lag : 0;
         if (step < a.joinedStep) step = a.joinedStep;
         FileData[] memory lane = _one(_next(n, 1_000, 0));
@@ -62,11 +62,11 @@ abstract contract WorkHandler is World {
 
     /// @dev Where a worker was ejected or removed, another of its kind comes.
     function arrive(uint256 who) external acts {
-        IPools.Status status = pools.poolOf(pool).status;
+        IPools.Status status = _pool(pool).status;
         if (params.paused() || (status != IPools.Status.Open && status != IPools.Status.Understaffed)) return;
         for (uint256 i = 0; i < 4 && everyNode.length <= 12; ++i) {
             uint256 kind = (who % 4 + i) % 4;
-            IPools.Account memory a = pools.accountOf(pool, nodes[kind]);
+            Account memory a = _account(pool, nodes[kind]);
             if (!a.slashed && !a.removed) continue;
             nodes[kind] = _arrive(kind);
             return _reach("arrive");
@@ -103,22 +103,22 @@ abstract contract WorkHandler is World {
 
     function leavePool(uint256 who) external acts {
         address n = nodes[who % 4];
-        if (pools.accountOf(pool, n).limit == 0) return;
+        if (_account(pool, n).limit == 0) return;
         vm.prank(n);
-        pools.leavePool(pool, n);
+        pools.leavePool(pool, n, type(uint256).max, "");
         _reach("leave");
         if (who % 3 != 0) _workLate(n, 0, 0); // what it had uploaded before
     }
 
     function rejoin(uint256 who) external acts {
-        IPools.Status status = pools.poolOf(pool).status;
+        IPools.Status status = _pool(pool).status;
         if (params.paused() || (status != IPools.Status.Open && status != IPools.Status.Understaffed)) return;
         for (uint256 i = 0; i < 4; ++i) {
             address n = nodes[(who % 4 + i) % 4];
-            IPools.Account memory a = pools.accountOf(pool, n);
+            Account memory a = _account(pool, n);
             if (a.limit != 0 || a.removed || a.slashed || stakes.stakeOf(n) < defaultTerms().minStake) continue;
             vm.prank(n);
-            pools.join(pool, n);
+            pools.join(pool, n, type(uint256).max, "", "");
             return _reach("rejoin");
         }
     }
@@ -129,7 +129,7 @@ abstract contract WorkHandler is World {
         _give(op, address(stakes), amount);
         vm.prank(op);
         stakes.deposit(n, amount);
-        if (pools.accountOf(pool, n).limit != 0) pools.refresh(pool, n);
+        if (_account(pool, n).limit != 0) pools.refresh(pool, n);
         _reach("deposit");
     }
 
@@ -163,7 +163,7 @@ abstract contract WorkHandler is World {
         _reach("withdraw");
     }
 
-    function _work(uint256 who, uint24 units) internal {
+    function _work(uint256 who, uint32 units) internal {
         units = 1 + units % 20_000;
         if (!_mayWork(nodes[who], units, 0)) return;
         _submitFrom(nodes[who], units);
@@ -172,8 +172,8 @@ abstract contract WorkHandler is World {
 
     /// @dev Whether the pool takes a file of a node after `ahead` others of as many units.
     function _mayWork(address n, uint256 units, uint256 ahead) private view returns (bool) {
-        IPools.Account memory a = pools.accountOf(pool, n);
-        IPools.Pool memory p = pools.poolOf(pool);
+        Account memory a = _account(pool, n);
+        Pool memory p = _pool(pool);
         if (p.status != IPools.Status.Open || a.limit == 0 || a.frozen != 0 || a.unsettled + ahead >= 64) return false;
         return a.earned - a.spent + a.pending + units * (ahead + 1) <= a.limit && a.joinedStep < p.steps;
     }

@@ -70,7 +70,7 @@ abstract contract World is Register {
         everyNode.push(n);
         kindOf[n] = kind;
         vm.prank(op);
-        pools.join(pool, n);
+        pools.join(pool, n, type(uint256).max, "", "");
     }
 
     // Moods
@@ -125,7 +125,7 @@ abstract contract World is Register {
 
     /// @dev The first unsettled lane, and its round.
     function _pickLane(uint256 i) internal view returns (bool, uint256 lane, uint256 round) {
-        uint256 lanes = pools.poolOf(pool).lanes;
+        uint256 lanes = _pool(pool).lanes;
         for (uint256 k = 0; k < lanes; ++k) {
             lane = (i % lanes + k) % lanes;
             if (!ghostRounds[lane << 1].settled) return (true, lane, 0);
@@ -140,10 +140,10 @@ abstract contract World is Register {
 
     /// @dev A step in which each worker's next counters are planted, every other one.
     function _plant() internal {
-        uint256 step = pools.poolOf(pool).steps;
+        uint256 step = _pool(pool).steps;
         for (uint256 i = 0; i < 16; ++i) {
             address n = nodes[i / 4];
-            planted[step][i] = Slot(n, pools.accountOf(pool, n).counter + 1 + 2 * (i % 4));
+            planted[step][i] = Slot(n, _account(pool, n).counter + 1 + 2 * (i % 4));
         }
         bytes32 root = _root(_leaves(step));
         vm.prank(owner);

@@ -20,23 +20,38 @@ contract AccountRefusalsTest is Refusing {
         bytes memory inPool = abi.encodeWithSelector(IStakes.InPool.selector, pool);
         _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), inPool);
         assertEq(stakes.withdrawable(node), 0);
-        _no(stranger, s, abi.encodeCall(stakes.bind, (node, 1, 1)), IStakes.NotPools.selector);
-        _no(stranger, s, abi.encodeCall(stakes.unbind, (node, 1)), IStakes.NotPools.selector);
-        _no(stranger, s, abi.encodeCall(stakes.freeze, (node)), IStakes.NotPools.selector);
-        _no(stranger, s, abi.encodeCall(stakes.release, (node)), IStakes.NotPools.selector);
-        _no(stranger, s, abi.encodeCall(stakes.slash, (node, none)), IStakes.NotPools.selector);
-        _yes(operator, address(pools), abi.encodeCall(pools.leavePool, (pool, node)));
+        _no(stranger, s, abi.encodeCall(stakes.bind, (node, 1, 1)), IStakes.NotPermitted.selector);
+        _no(stranger, s, abi.encodeCall(stakes.unbind, (node, 1)), IStakes.NotPermitted.selector);
+        _no(stranger, s, abi.encodeCall(stakes.freeze, (node)), IStakes.NotPermitted.selector);
+        _no(stranger, s, abi.encodeCall(stakes.release, (node)), IStakes.NotPermitted.selector);
+        _no(stranger, s, abi.encodeCall(stakes.slash, (node, none)), IStakes.NotPermitted.selector);
+        _yes(operator, address(pools), abi.encodeCall(pools.leavePool, (pool, node, type(uint256).max, "")));
         _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.StakeLocked.selector);
         // it may come back to the same pool, but not take its stake to another one
         uint256 other = _createPool(defaultTerms());
-        _no(operator, address(pools), abi.encodeCall(pools.join, (other, node)), IStakes.StakeLocked.selector);
+        _no(
+            operator,
+            address(pools),
+            abi.encodeCall(pools.join, (other, node, type(uint256).max, "", "")),
+            IStakes.StakeLocked.selector
+        );
         _wait(30_000);
         _no(operator, s, abi.encodeCall(stakes.withdraw, (node, STAKE * 2)), IStakes.StakeTooLow.selector);
         assertEq(stakes.withdrawable(node), STAKE + 5e9);
         _yes(operator, s, abi.encodeCall(stakes.withdraw, (node, STAKE)));
         assertEq(token.balanceOf(operator), STAKE);
-        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IStakes.StakeTooLow.selector);
-        _no(unknown, address(pools), abi.encodeCall(pools.join, (pool, unknown)), IStakes.UnknownNode.selector);
+        _no(
+            operator,
+            address(pools),
+            abi.encodeCall(pools.join, (pool, node, type(uint256).max, "", "")),
+            IStakes.StakeTooLow.selector
+        );
+        _no(
+            unknown,
+            address(pools),
+            abi.encodeCall(pools.join, (pool, unknown, type(uint256).max, "", "")),
+            IStakes.UnknownNode.selector
+        );
         IStakes.Node memory n = stakes.nodeOf(node);
         assertEq(n.operator, operator);
         assertEq(n.lastPool, pool);
@@ -45,7 +60,7 @@ contract AccountRefusalsTest is Refusing {
         bytes memory call = abi.encodeCall(stakes.registerNode, (unknown, 1 << 56, clock, consent));
         _no(stranger, s, call, IStakes.AmountTooLarge.selector);
         call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock - 1, consent));
-        _no(stranger, s, call, IStakes.ConsentExpired.selector);
+        _no(stranger, s, call, IStakes.SignatureExpired.selector);
         params.setPaused(true);
         call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock, consent));
         _no(stranger, s, call, IStakes.Paused.selector);
@@ -62,9 +77,9 @@ contract AccountRefusalsTest is Refusing {
         _no(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, address(0))), ISeats.ZeroVoter.selector);
         _yes(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, stranger)));
         assertEq(seats.voterOf(1), stranger);
-        _no(stranger, s, abi.encodeCall(seats.penalise, (1, 1, stranger)), ISeats.NotCourt.selector);
-        _no(stranger, s, abi.encodeCall(seats.freeze, (1)), ISeats.NotCourt.selector);
-        _no(stranger, s, abi.encodeCall(seats.release, (1)), ISeats.NotCourt.selector);
+        _no(stranger, s, abi.encodeCall(seats.penalise, (1, 1, stranger)), ISeats.NotPermitted.selector);
+        _no(stranger, s, abi.encodeCall(seats.freeze, (1)), ISeats.NotPermitted.selector);
+        _no(stranger, s, abi.encodeCall(seats.release, (1)), ISeats.NotPermitted.selector);
         _no(_seatOwner(1), s, abi.encodeCall(seats.unbondSeat, (1)), ISeats.SeatActive.selector);
         _no(_seatOwner(1), s, abi.encodeCall(seats.withdrawSeat, (1)), ISeats.SeatActive.selector);
         _no(stranger, s, abi.encodeCall(seats.leaveSeat, (1)), ISeats.NotSeatOwner.selector);

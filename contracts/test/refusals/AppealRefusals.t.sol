@@ -25,27 +25,27 @@ contract AppealRefusalsTest is Refusing {
         _no(stranger, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.NoAppeal.selector);
         _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IJuries.Undecided.selector);
         _passWindow();
-        _no(stranger, address(court), abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotFinal.selector);
+        _no(stranger, address(court), abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotYet.selector);
         uint256 before = token.balanceOf(operator);
         _juryVotes(trial, Codes.UNSURE);
         _conclude(s);
         assertEq(token.balanceOf(operator) - before, 5e9); // compensation for the delay
-        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.AlreadyResolved.selector);
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.AlreadyConcluded.selector);
         _claim(s);
     }
 
     function test_juries() public {
         address j = address(juries);
         uint256[] memory none;
-        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 1, none, stranger)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 1, none, stranger)), IJuries.NotPermitted.selector);
         _no(stranger, j, abi.encodeCall(juries.draw, (9)), IJuries.NoSuchTrial.selector);
         uint256 s = _submit();
         _voteAll(0, 3);
         uint256 trial = _dispute(operator, s);
         _no(stranger, j, abi.encodeCall(juries.draw, (trial)), Voting.DrawNotOpen.selector);
         _no(stranger, j, abi.encodeCall(juries.commit, (trial, 0, 0)), Voting.SeedNotMined.selector);
-        _no(stranger, j, abi.encodeCall(juries.judge, (trial, 1)), IJuries.NotBench.selector);
-        _no(stranger, j, abi.encodeCall(juries.pay, (trial, 1)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.judge, (trial, 1)), IJuries.NotPermitted.selector);
+        _no(stranger, j, abi.encodeCall(juries.pay, (trial, 1)), IJuries.NotPermitted.selector);
         _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IJuries.NotConcluded.selector);
         _no(stranger, j, abi.encodeCall(juries.reveal, (trial, 0, 1, 0, 0)), Voting.NotDrawn.selector);
         (bool done,) = juries.verdictOf(trial);
@@ -111,10 +111,10 @@ contract AppealRefusalsTest is Refusing {
         (uint256 s, uint256 trial) = _twoRounds();
         FileData memory f = files[pool][s];
         _conclude(s);
-        assertEq(pools.accountOf(pool, node).frozen, 1); // a first jury's reject freezes
+        assertEq(_account(pool, node).frozen, 1); // a first jury's reject freezes
         vm.prank(address(appeals));
         pools.freezeHeld(pool, s, f); // once
-        assertEq(pools.accountOf(pool, node).frozen, 1);
+        assertEq(_account(pool, node).frozen, 1);
         _no(stranger, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IJuries.NotYet.selector);
         _give(operator, address(juries), 10_000e9);
         uint256 before = token.balanceOf(operator);
@@ -124,7 +124,7 @@ contract AppealRefusalsTest is Refusing {
         _juryVotes(_second(s), Codes.ACCEPT);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(_account(pool, node).frozen, 0);
         // its deposit is back; the committee was right, so the delay is compensated besides
         assertEq(token.balanceOf(operator) - before, 5e9);
         assertEq(token.balanceOf(a()), 0);

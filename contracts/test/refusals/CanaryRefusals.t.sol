@@ -7,6 +7,7 @@ import {Refusing} from "../helpers/Refusing.sol";
 import {ICanaries} from "../interfaces/ICanaries.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
+import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice Canaries says no, with the right error, to who may not make a call or at the wrong time.
 contract CanaryRefusalsTest is Refusing {
@@ -19,7 +20,7 @@ contract CanaryRefusalsTest is Refusing {
         FileData memory f = files[pool][s];
         ICanaries.Planted memory p = _openingAt(f, 0);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        _no(stranger, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICanaries.NotPoolOwner.selector);
+        _no(stranger, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), IPools.NotOwner.selector);
         _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 1)), ICanaries.BadReason.selector);
         _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICourt.NotSettled.selector);
         _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), ICanaries.NotOpened.selector);
@@ -62,7 +63,7 @@ contract CanaryRefusalsTest is Refusing {
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.CANARY);
         assertEq(stakes.stakeOf(node), STAKE);
-        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(_account(pool, node).frozen, 0);
         assertEq(stakes.nodeOf(node).frozen, 0);
         _blocks(4);
 

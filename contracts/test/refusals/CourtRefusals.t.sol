@@ -13,17 +13,17 @@ contract CourtRefusalsTest is Refusing {
     function test_courtBeforeADraw() public {
         address c = address(court);
         PoolTerms memory t = defaultTerms();
-        _no(stranger, c, abi.encodeCall(court.registerPool, (1, t)), ICourt.NotPools.selector);
-        _no(stranger, c, abi.encodeCall(court.openLane, (pool, 0, 1)), ICourt.NotPools.selector);
-        _no(stranger, c, abi.encodeCall(court.setOutcome, (1, 0, 1)), ICourt.NotAppeals.selector);
+        _no(stranger, c, abi.encodeCall(court.registerPool, (1, t)), ICourt.NotPermitted.selector);
+        _no(stranger, c, abi.encodeCall(court.openLane, (pool, 0, 1)), ICourt.NotPermitted.selector);
+        _no(stranger, c, abi.encodeCall(court.setOutcome, (1, 0, 1)), ICourt.NotPermitted.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 2)), ICourt.NoSuchLane.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 1)), ICourt.NoSuchLane.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 1 << 31, 0)), ICourt.NoSuchLane.selector);
-        assertEq(court.roundOf(pool, 0, 0).time, 0);
-        assertEq(court.roundOf(pool, 0, 1).time, 0);
+        assertEq(_round(pool, 0, 0).time, 0);
+        assertEq(_round(pool, 0, 1).time, 0);
         _submit();
-        assertEq(court.roundOf(pool, 0, 0).time, height + 1);
+        assertEq(_round(pool, 0, 0).time, height + 1);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), Voting.DrawNotOpen.selector);
         FileRef[] memory refs = _refs(0);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
@@ -81,8 +81,8 @@ contract CourtRefusalsTest is Refusing {
         _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), ICourt.AlreadySettled.selector);
         _no(voters[1], c, reveal, ICourt.AlreadySettled.selector);
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
-        assertEq(court.roundOf(pool, 0, 1).time, height + 2);
-        assertTrue(court.roundOf(pool, 0, 0).settled);
+        assertEq(_round(pool, 0, 1).time, height + 2);
+        assertTrue(_round(pool, 0, 0).settled);
         _passWindow();
         // its one vote is judged by round 1
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
@@ -90,8 +90,8 @@ contract CourtRefusalsTest is Refusing {
         court.settle(pool, 0, 1, refs);
         _unpack(0);
         assertEq(_code(0), Codes.VOID);
-        assertEq(court.roundOf(pool, 0, 1).time, clock);
-        bytes memory open = abi.encodeWithSelector(ICourt.NotFinal.selector, clock + 3600);
+        assertEq(_round(pool, 0, 1).time, clock);
+        bytes memory open = abi.encodeWithSelector(ICourt.NotYet.selector, clock + 3600);
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), open);
         _passWindow();
         court.closeCommittee(pool, 0, 0);
@@ -126,19 +126,19 @@ contract CourtRefusalsTest is Refusing {
         court.settle(pool, 0, 1, refs);
         _unpack(0);
         assertEq(_code(s), Codes.VOID);
-        assertEq(pools.poolOf(pool).free, BUDGET - 1_000 * 1e6 - 2 * FEES);
+        assertEq(_pool(pool).free, BUDGET - 1_000 * 1e6 - 2 * FEES);
         _passWindow();
         _closeAll(0, 0);
         _closeAll(0, 1);
         for (uint256 i = 0; i < 3; ++i) {
-            assertEq(seats.seatOf(court.roundOf(pool, 0, 0).seats[i]).bond, BOND - 2e9);
-            assertEq(seats.seatOf(court.roundOf(pool, 0, 1).seats[i]).bond, BOND - 2e9);
+            assertEq(seats.seatOf(_round(pool, 0, 0).seats[i]).bond, BOND - 2e9);
+            assertEq(seats.seatOf(_round(pool, 0, 1).seats[i]).bond, BOND - 2e9);
         }
     }
 
     function test_drawNeedsEnoughSeats() public {
         _submit();
-        uint256 lastDraw = court.roundOf(pool, 0, 0).time + 64;
+        uint256 lastDraw = _round(pool, 0, 0).time + 64;
         for (uint256 i = 1; i <= SEATS - 2; ++i) {
             vm.prank(_seatOwner(i));
             seats.leaveSeat(i);
@@ -163,7 +163,7 @@ contract CourtRefusalsTest is Refusing {
         _vote(0, 0, _three(_all(1), _all(3), 0));
         _vote(0, 1, _three(_all(1), _all(1), _all(1)));
         assertEq(_code(s), Codes.ACCEPT);
-        uint256[] memory again = court.roundOf(pool, 0, 1).seats;
+        uint256[] memory again = _round(pool, 0, 1).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertTrue(again[i] > SEATS - 4);
             assertTrue(again[i] != again[(i + 1) % 3]);

@@ -14,23 +14,33 @@ contract PoolRefusalsTest is Refusing {
         PoolTerms memory t = defaultTerms();
         params.setPaused(true);
         _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), IPools.Paused.selector);
-        _no(account("x"), p, abi.encodeCall(pools.join, (pool, account("x"))), IPools.Paused.selector);
+        _no(
+            account("x"),
+            p,
+            abi.encodeCall(pools.join, (pool, account("x"), type(uint256).max, "", "")),
+            IPools.Paused.selector
+        );
         params.setPaused(false);
         t.jury = 7;
-        assertEq(uint256(pools.poolOf(_createPool(t)).status), uint256(IPools.Status.Understaffed));
+        assertEq(uint256(_pool(_createPool(t)).status), uint256(IPools.Status.Understaffed));
         t = defaultTerms();
         _no(owner, p, abi.encodeCall(pools.createPool, (t, 1 << 64)), IPools.AmountTooLarge.selector);
         _no(owner, p, abi.encodeCall(pools.fund, (99, 1)), IPools.NoSuchPool.selector);
         _no(owner, p, abi.encodeCall(pools.fund, (pool, type(uint64).max)), IPools.AmountTooLarge.selector);
         _give(stranger, p, 7e9);
         _yes(stranger, p, abi.encodeCall(pools.fund, (pool, 7e9)));
-        assertEq(pools.poolOf(pool).free, BUDGET + 7e9);
+        assertEq(_pool(pool).free, BUDGET + 7e9);
         _no(stranger, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)), IPools.NotOwner.selector);
         _no(owner, p, abi.encodeCall(pools.publishStep, (pool, 2, 0, 0)), IPools.StepMismatch.selector);
         _no(owner, p, abi.encodeCall(pools.resumePool, (pool)), IPools.WrongStatus.selector);
         _yes(owner, p, abi.encodeCall(pools.pausePool, (pool)));
         _no(owner, p, _relaying(_next(node, 1, 0)), IPools.WrongStatus.selector);
-        _no(stranger, p, abi.encodeCall(pools.join, (pool, stranger)), IPools.WrongStatus.selector);
+        _no(
+            stranger,
+            p,
+            abi.encodeCall(pools.join, (pool, stranger, type(uint256).max, "", "")),
+            IPools.WrongStatus.selector
+        );
         _yes(owner, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)));
         _yes(owner, p, abi.encodeCall(pools.resumePool, (pool)));
         _no(owner, p, abi.encodeCall(pools.settlePool, (pool)), IPools.WrongStatus.selector);
@@ -42,28 +52,43 @@ contract PoolRefusalsTest is Refusing {
         _yes(owner, p, abi.encodeCall(pools.settlePool, (pool)));
         assertEq(token.balanceOf(owner), BUDGET + 7e9);
         _yes(owner, p, abi.encodeCall(pools.settlePool, (pool))); // nothing left, no harm
-        assertEq(uint256(pools.poolOf(pool).status), uint256(IPools.Status.Settled));
+        assertEq(uint256(_pool(pool).status), uint256(IPools.Status.Settled));
         assertEq(pools.ownerOf(pool), owner);
     }
 
     function test_poolMembers() public {
         address p = address(pools);
-        _no(node, p, abi.encodeCall(pools.join, (pool, node)), IPools.AlreadyMember.selector);
-        _no(stranger, p, abi.encodeCall(pools.leavePool, (pool, node)), IPools.NotOperatorOrNode.selector);
-        _no(stranger, p, abi.encodeCall(pools.leavePool, (pool, stranger)), IPools.NotMember.selector);
+        _no(node, p, abi.encodeCall(pools.join, (pool, node, type(uint256).max, "", "")), IPools.AlreadyMember.selector);
+        _no(
+            stranger,
+            p,
+            abi.encodeCall(pools.leavePool, (pool, node, type(uint256).max, "")),
+            IPools.NotOperatorOrNode.selector
+        );
+        _no(
+            stranger,
+            p,
+            abi.encodeCall(pools.leavePool, (pool, stranger, type(uint256).max, "")),
+            IPools.NotMember.selector
+        );
         _no(stranger, p, abi.encodeCall(pools.refresh, (pool, stranger)), IPools.NotMember.selector);
         _give(stranger, address(stakes), STAKE);
         _yes(stranger, address(stakes), abi.encodeCall(stakes.deposit, (node, STAKE)));
         _yes(stranger, p, abi.encodeCall(pools.refresh, (pool, node)));
-        assertEq(pools.accountOf(pool, node).limit, 8 * STAKE / 1e6);
+        assertEq(_account(pool, node).limit, 8 * STAKE / 1e6);
         _no(stranger, p, abi.encodeCall(pools.removeNode, (pool, node)), IPools.NotOwner.selector);
         _yes(owner, p, abi.encodeCall(pools.removeNode, (pool, node)));
         _no(owner, p, abi.encodeCall(pools.removeNode, (pool, node)), IPools.Removed.selector);
-        _no(node, p, abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        _no(node, p, abi.encodeCall(pools.join, (pool, node, type(uint256).max, "", "")), IPools.Removed.selector);
         address unborn = account("unborn");
         _yes(owner, p, abi.encodeCall(pools.removeNode, (pool, unborn)));
         address other = _register(stranger, "other", STAKE);
-        _no(owner, p, abi.encodeCall(pools.join, (pool, other)), IPools.NotOperatorOrNode.selector);
+        _no(
+            owner,
+            p,
+            abi.encodeCall(pools.join, (pool, other, type(uint256).max, "", "")),
+            IPools.NotOperatorOrNode.selector
+        );
         PoolTerms memory t = defaultTerms();
         (t.rate, t.minStake, t.leverage, t.maxUnits) = (type(uint32).max, 4e9, 1, 1);
         // a member's stake always allows a unit
@@ -72,14 +97,14 @@ contract PoolRefusalsTest is Refusing {
         (t.rate, t.leverage) = (1, 10_000);
         uint256 cheap = _createPool(t);
         address rich = _register(stranger, "rich", 2_000_000e9);
-        _yes(rich, p, abi.encodeCall(pools.join, (cheap, rich)));
-        assertEq(pools.accountOf(cheap, rich).limit, (uint256(1) << 34) - 1);
+        _yes(rich, p, abi.encodeCall(pools.join, (cheap, rich, type(uint256).max, "", "")));
+        assertEq(_account(cheap, rich).limit, (uint256(1) << 34) - 1);
         // a join between publication and seed block counts for that step
         vm.prank(owner);
         pools.publishStep(pool, 1, 0, 0);
         vm.prank(other);
-        pools.join(pool, other);
-        assertEq(pools.accountOf(pool, other).joinedStep, 1);
+        pools.join(pool, other, type(uint256).max, "", "");
+        assertEq(_account(pool, other).joinedStep, 1);
     }
 
     function test_poolWork() public {
@@ -122,9 +147,9 @@ contract PoolRefusalsTest is Refusing {
             p,
             abi.encodeCall(pools.submitLane, (pool, lane, signatures, new Receipt[](0), _anchor(), _anchorHash()))
         );
-        assertEq(pools.accountOf(pool, node).counter, 2);
-        assertEq(pools.poolOf(pool).lanes, 1);
-        assertEq(court.roundOf(pool, 0, 0).codes, Codes.spread(3, Codes.UNDECIDED));
+        assertEq(_account(pool, node).counter, 2);
+        assertEq(_pool(pool).lanes, 1);
+        assertEq(_round(pool, 0, 0).codes, Codes.spread(3, Codes.UNDECIDED));
         assertEq(_relay(_one(_work(0, 2, w))), 16); // a lane is complete with its call
         for (uint256 i = 0; i < 4; ++i) {
             _step();
@@ -142,11 +167,13 @@ contract PoolRefusalsTest is Refusing {
         uint256 s = _submit();
         FileData memory f = files[pool][s];
         FileRef memory ref = _ref(s);
-        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 1, 3600, _refs(0))), IPools.NotCourt.selector);
-        _no(stranger, p, abi.encodeCall(pools.payFees, (stranger, 1, 1)), IPools.NotCourt.selector);
-        _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
-        _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
-        _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.NotCourt.selector);
+        _no(
+            stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 1, 3600, _refs(0))), IPools.NotPermitted.selector
+        );
+        _no(stranger, p, abi.encodeCall(pools.payFees, (1, 1, 1)), IPools.NotPermitted.selector);
+        _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotPermitted.selector);
+        _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotPermitted.selector);
+        _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.NotPermitted.selector);
         address b = address(appeals);
         // before its lane is settled no file has a word that anything but its settlement could read
         _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WrongFile.selector);

@@ -19,7 +19,7 @@ contract KeptTermsTest is Receipting {
             uint256 next = _second(s);
             _drawJury(next);
             jurors = juries.seatsOf(next);
-            uint256[] memory committee = court.roundOf(pool, lane, 0).seats;
+            uint256[] memory committee = _round(pool, lane, 0).seats;
             for (uint256 i = 0; i < jurors.length; ++i) {
                 for (uint256 j = 0; j < committee.length; ++j) {
                     assertTrue(jurors[i] != committee[j]);
@@ -48,7 +48,7 @@ contract KeptTermsTest is Receipting {
         _moveTo(terms);
         uint256 uploaded = clock;
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _isPaid(_late(0, uploaded));
     }
 }

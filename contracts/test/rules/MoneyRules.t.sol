@@ -24,10 +24,10 @@ contract MoneyRulesTest is Network {
         }
         _closeAll(0, 0);
         _closeAll(1, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET);
         assertEq(stakes.stakeOf(node), 0);
-        assertEq(pools.accountOf(pool, node).unsettled, 0);
+        assertEq(_account(pool, node).unsettled, 0);
     }
 
     function test_acceptedFilesAreTheOwnersCost() public {
@@ -38,7 +38,7 @@ contract MoneyRulesTest is Network {
         _closeAll(0, 0);
         assertEq(token.balanceOf(address(pools)), BUDGET - 16 * (1e9 + FEES));
         assertEq(stakes.stakeOf(node), STAKE);
-        assertEq(pools.accountOf(pool, node).unsettled, 0);
+        assertEq(_account(pool, node).unsettled, 0);
     }
 
     function test_nodeBelowTheLeastStakeIsOutAtOnce() public {
@@ -53,12 +53,12 @@ contract MoneyRulesTest is Network {
         _refused(_next(node, 1, 0), abi.encodePacked(IPools.NotMember.selector));
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeTooLow.selector, STAKE - 1e9 - FEES, STAKE));
         vm.prank(operator);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
         _give(operator, address(stakes), 1e9 + FEES);
         vm.prank(operator);
         stakes.deposit(node, 1e9 + FEES);
         vm.prank(operator);
-        pools.join(pool, node);
+        pools.join(pool, node, type(uint256).max, "", "");
         _step();
         _submit();
     }
@@ -68,7 +68,7 @@ contract MoneyRulesTest is Network {
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(pools.accountOf(pool, node).limit, 4 * (STAKE - 1e9 - FEES) / 1e6);
+        assertEq(_account(pool, node).limit, 4 * (STAKE - 1e9 - FEES) / 1e6);
         _submit(); // still above the least stake
     }
 
@@ -92,7 +92,7 @@ contract MoneyRulesTest is Network {
         _vote(0, 0, _three(_all(1), _all(1), _all(3)));
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         assertEq(BOND - seats.seatOf(drawn[0]).bond, 40e9);
         assertEq(BOND - seats.seatOf(drawn[1]).bond, 40e9);
         assertEq(seats.seatOf(drawn[2]).bond, BOND);
@@ -114,12 +114,12 @@ contract MoneyRulesTest is Network {
         _wait(vests - clock);
         _conclude(forged); // nobody appealed
         assertEq(stakes.stakeOf(node), 0);
-        assertEq(pools.accountOf(pool, node).barrier, verdict);
+        assertEq(_account(pool, node).barrier, verdict);
         bytes32 inner = _inner(early);
         vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, verdict));
         pools.claim(pool, node, early, inner, new uint256[](0));
         pools.forfeit(pool, early, files[pool][early]);
-        assertEq(pools.poolOf(pool).free, BUDGET - 1e9 - FEES); // the accepted file's pay is burnt, not the owner's again
+        assertEq(_pool(pool).free, BUDGET - 1e9 - FEES); // the accepted file's pay is burnt, not the owner's again
     }
 
     function test_noMoreFilesUnderWayThanTheLeastStakeCovers() public {
@@ -144,14 +144,33 @@ contract MoneyRulesTest is Network {
         params.checkTerms(t);
     }
 
-    /// The fields that add up work cannot overflow: a node has at most 2^22 − 1 files of less than 2^24 units.
+    /// The fields that add up work cannot overflow: who has earned 2^45 units submits no more, and what is under way are at
+    /// most 64 files of less than 2^32 units. Nor is there a file after the 2^22 − 1 that are counted.
     function test_noFieldOfAnAccountCanOverflow() public {
-        assertTrue((AccountSlot.MAX_COUNTER + 1) * type(uint24).max <= AccountSlot.MAX_46);
+        assertTrue(AccountSlot.ENOUGH + 64 * uint256(type(uint32).max) <= AccountSlot.MAX_46);
         bytes32 slot = keccak256(abi.encode((pool << 160) | uint160(node), uint256(4)));
         uint256 a = uint256(vm.load(address(pools), slot));
         vm.store(address(pools), slot, bytes32(a | (((uint256(1) << 22) - 2) << 160)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         _relay(_one(_work(0, (1 << 22) - 2, w))); // the last one
         _refused(_work(0, (1 << 22) - 1, w), abi.encodePacked(IPools.AmountTooLarge.selector));
+        uint256 earned = (1 << 45) - 1;
+        vm.store(address(pools), slot, bytes32(a | earned | (earned << 46)));
+        _relay(_one(_work(0, 0, w)));
+        a = uint256(vm.load(address(pools), slot));
+        vm.store(address(pools), slot, bytes32(a + 1));
+        _refused(_work(0, 1, w), abi.encodePacked(IPools.AmountTooLarge.selector));
+    }
+
+    /// The largest file that 32 bits count comes in, is paid for all of its units, and its event says them.
+    function test_unitsHave32Bits() public {
+        PoolTerms memory t = defaultTerms();
+        (t.maxUnits, t.rate, t.leverage) = (type(uint32).max, 1, 65_535);
+        _moveTo(t);
+        uint256 s = _submitFrom(node, type(uint32).max);
+        assertEq(_account(pool, node).pending, type(uint32).max);
+        _voteAll(s >> 4, Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(s), type(uint32).max);
     }
 }

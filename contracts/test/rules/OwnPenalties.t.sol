@@ -37,7 +37,7 @@ contract OwnPenaltiesTest is Accusing {
         assertEq(n.pool, 0);
         assertEq(n.lastPool, pool);
         assertEq(n.frozen, 0);
-        assertEq(n.releaseAt, clock + pools.poolOf(pool).unbonding);
+        assertEq(n.releaseAt, clock + _pool(pool).unbonding);
         assertEq(stakes.withdrawable(node), 0);
     }
 
@@ -47,10 +47,10 @@ contract OwnPenaltiesTest is Accusing {
         _submit();
         _vote(1, 0, _three(_all(1), _all(1), 0));
         _passWindow();
-        uint256 minority = _loss(court.roundOf(pool, 0, 0).seats[2]);
+        uint256 minority = _loss(_round(pool, 0, 0).seats[2]);
         _closeAll(0, 0);
-        assertEq(_loss(court.roundOf(pool, 0, 0).seats[2]) - minority, MINORITY);
-        assertGte(_loss(court.roundOf(pool, 1, 0).seats[2]), WITHHELD);
+        assertEq(_loss(_round(pool, 0, 0).seats[2]) - minority, MINORITY);
+        assertGte(_loss(_round(pool, 1, 0).seats[2]), WITHHELD);
     }
 
     /// A wrong rejection: its committee pays for the overturn, a dissenting and a silent juror theirs.

@@ -12,7 +12,7 @@ contract PenaltyRulesTest is Network {
     function test_minorityCannotLeaveBeforeItPaid() public {
         _submit();
         _vote(0, 0, _three(_all(Codes.REJECT_WEIGHTS), _all(1), _all(1)));
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         for (uint256 i = 0; i < 2; ++i) {
             vm.prank(_seatOwner(drawn[i]));
             seats.leaveSeat(drawn[i]);
@@ -50,7 +50,7 @@ contract PenaltyRulesTest is Network {
         vm.prank(stranger);
         court.settle(pool, 0, 0, refs);
         _unpack(0);
-        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory drawn = _round(pool, 0, 0).seats;
         assertEq(seats.seatOf(drawn[2]).bond, BOND - 2 * 2e9);
         assertEq(seats.seatOf(drawn[1]).bond, BOND);
         assertEq(token.balanceOf(stranger), 4e9 / 20);
@@ -80,7 +80,7 @@ contract PenaltyRulesTest is Network {
         uint256 s = _submit();
         _voteAll(0, Codes.MALFORMED);
         vm.prank(operator);
-        pools.leavePool(pool, node);
+        pools.leavePool(pool, node, type(uint256).max, "");
         _wait(30 days);
         uint256 releaseAt = stakes.nodeOf(node).releaseAt;
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 1));
@@ -92,7 +92,7 @@ contract PenaltyRulesTest is Network {
         assertEq(token.balanceOf(stranger), 1e9 / 20); // of the penalty: the committee's fees are paid in full
         vm.prank(operator);
         stakes.withdraw(node, STAKE - 1e9 - FEES);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(_pool(pool).free, BUDGET);
     }
 
     function test_oneBondCannotUseUpTheIds() public {

@@ -13,7 +13,7 @@ import {ISeats} from "../interfaces/ISeats.sol";
 /// @notice Not deciding, not looking and flooding cost something: every vote is judged by an outcome.
 contract VotePricesTest is Losses {
     function _seat(uint256 round, uint256 member) private view returns (uint256) {
-        return court.roundOf(pool, 0, round).seats[member];
+        return _round(pool, 0, round).seats[member];
     }
 
     function _earned(uint256 round, uint256 member) private view returns (uint256) {
@@ -40,7 +40,7 @@ contract VotePricesTest is Losses {
         court.closeCommittee(pool, 0, 0);
         _voteAgain(_all(Codes.ACCEPT));
         assertEq(_code(s), Codes.ACCEPT);
-        vm.expectRevert(abi.encodeWithSelector(ICourt.NotFinal.selector, clock + 3600));
+        vm.expectRevert(abi.encodeWithSelector(ICourt.NotYet.selector, clock + 3600));
         court.closeCommittee(pool, 0, 0);
         _passWindow();
         _closeAll(0, 0);
@@ -55,8 +55,8 @@ contract VotePricesTest is Losses {
             assertEq(_earned(1, i), FEE);
         }
         assertEq(_claim(s), PAY);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
-        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+        assertEq(_pool(pool).free, BUDGET - PAY - 2 * FEES);
+        assertEq(token.balanceOf(address(pools)), _pool(pool).free);
     }
 
     function _voteAgain(uint256 codes) private {
@@ -79,7 +79,7 @@ contract VotePricesTest is Losses {
         assertEq(_earned(0, 1), 2 * FEE);
         assertEq(_earned(1, 0), FEE);
         // three fees of the second committee were never needed for the file that the first one decided
-        assertEq(pools.poolOf(pool).free, BUDGET - 2 * PAY - 3 * FEES);
+        assertEq(_pool(pool).free, BUDGET - 2 * PAY - 3 * FEES);
     }
 
     /// A committee that was never drawn costs nobody anything.
@@ -92,8 +92,8 @@ contract VotePricesTest is Losses {
         _passWindow();
         _closeAll(0, 1);
         _claim(s);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
-        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+        assertEq(_pool(pool).free, BUDGET - PAY - FEES);
+        assertEq(token.balanceOf(address(pools)), _pool(pool).free);
     }
 
     /// An owner whose seats void an honest worker's files saves nothing: the work is paid and both committees' fees are
@@ -106,8 +106,8 @@ contract VotePricesTest is Losses {
         assertEq(_claim(s), PAY);
         _closeAll(0, 0);
         _closeAll(0, 1);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
-        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+        assertEq(_pool(pool).free, BUDGET - PAY - 2 * FEES);
+        assertEq(token.balanceOf(address(pools)), _pool(pool).free);
     }
 
     /// A void file can be disputed; the jury's verdict judges the votes of both committees.
@@ -147,8 +147,8 @@ contract VotePricesTest is Losses {
         _openCanary(s);
         uint256[] memory accused = canaries.canaryOf(pool, s).accused;
         assertEq(accused.length, 2);
-        assertEq(accused[0], court.roundOf(pool, lane, 0).seats[0]);
-        assertEq(accused[1], court.roundOf(pool, lane, 1).seats[2]);
+        assertEq(accused[0], _round(pool, lane, 0).seats[0]);
+        assertEq(accused[1], _round(pool, lane, 1).seats[2]);
     }
 
     // Not looking
@@ -171,24 +171,24 @@ contract VotePricesTest is Losses {
     /// Nobody but a member starts a committee's clock before half of the time to draw is over.
     function test_strangersDrawAfterHalfOfTheTimeForIt() public {
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
+        uint256 seedBlock = _round(pool, 0, 0).time;
         _blocks(seedBlock + 32 - height);
         vm.expectRevert(abi.encodeWithSelector(Voting.DrawNotOpen.selector, seedBlock + 33));
         court.draw(pool, 0, 0);
         uint256 snapshot = vm.snapshot();
         _commit(0, 0, 2, _all(1));
-        assertEq(court.roundOf(pool, 0, 0).time, clock);
+        assertEq(_round(pool, 0, 0).time, clock);
         vm.revertTo(snapshot);
         vm.roll(height + 1);
         court.draw(pool, 0, 0);
-        assertEq(court.roundOf(pool, 0, 0).time, clock);
+        assertEq(_round(pool, 0, 0).time, clock);
     }
 
     /// However late a lane is drawn it gives one committee, and after that none.
     function test_waitingGivesNoOtherCommittee() public {
         _nextEpoch();
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
+        uint256 seedBlock = _round(pool, 0, 0).time;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
         for (uint256 i = 0; i < 63; ++i) {
@@ -225,7 +225,7 @@ contract VotePricesTest is Losses {
         _nextEpoch();
         assertEq(seats.fine(1, 60e9, stranger), BOND / 20);
         vm.stopPrank();
-        vm.expectRevert(ISeats.NotCourt.selector);
+        vm.expectRevert(ISeats.NotPermitted.selector);
         seats.fine(1, 1, stranger);
     }
 
@@ -255,8 +255,8 @@ contract VotePricesTest is Losses {
             _closeAll(lane, 1);
         }
         _claim(63);
-        assertEq(pools.poolOf(pool).free, BUDGET - 64 * (1e6 + 2 * FEES));
-        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+        assertEq(_pool(pool).free, BUDGET - 64 * (1e6 + 2 * FEES));
+        assertEq(token.balanceOf(address(pools)), _pool(pool).free);
     }
 
     /// In a shared group committees have sixteen of the shortest windows.

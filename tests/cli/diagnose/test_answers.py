@@ -143,6 +143,8 @@ def test_a_node_is_told_what_is_known_whichever_part_is_down() -> None:
         ({}, "frozen until a rejection is final", "open", "until the refused file is final"),
         ({}, "member", "closing", "muster node claim, then muster node leave"),
         ({}, "member", "settled", "muster node claim, then muster node leave"),
+        ({}, "member", "finished", "muster node claim, then muster node leave"),
+        ({"withdrawable": False}, "ejected (reject: weights, submission 2)", "open", "of its stake 0.0000005 tokens"),
         ({}, "ejected (reject: weights, submission 2)", "open", "a new one needs a new key"),
         ({}, "removed by the pool's owner", "open", "ask the pool's owner why"),
         ({"pool": 0, "withdrawable": False}, "left", "open", "run muster node leave again"),
@@ -156,7 +158,9 @@ def test_every_stage_of_a_node_has_a_next_step(
     facts: dict[str, Any] = node_look().chain.facts or {}
     accounts = [facts["view"]["accounts"][0] | {"standing": standing}] if standing else []
     whole = None if view is None else facts["view"] | {"accounts": accounts} | view
-    assert words in flat(node_answers(changed(node_look(), status=status, view=whole))["todo"])
+    finished = status == "finished"
+    shown = replace(changed(node_look(), status="open" if finished else status, view=whole), finished=finished)
+    assert words.lower() in flat(node_answers(shown)["todo"]).lower()
 
 
 def test_a_process_that_the_service_does_not_hear_is_named() -> None:
@@ -214,6 +218,31 @@ def test_a_seat_that_left_is_told_to_run_on_until_it_can_no_longer_be_drawn() ->
     over = flat(seats_answers(down(changed(leaving, epoch=12), "process"))["todo"])
     assert "start unbonding seat 5: muster validator leave --seat 5" in over
     assert "start the process" not in over
+
+
+@pytest.mark.parametrize(
+    ("seat", "words"),
+    [
+        ({"groups": ()}, "seat 5 judges nothing: muster validator judge --pool NUMBER"),
+        ({"bond": 40}, "seat 5 lacks 0.00000006 tokens of its bond: muster validator judge --seat 5"),
+        ({"evicted": True, "left_epoch": 3}, "evicted for lack of bond: muster validator leave --seat 5"),
+        ({"left_epoch": 8}, "keep the process running until epoch 11 ends (it is 9)"),
+        ({"left_epoch": 3}, "start unbonding seat 5: muster validator leave --seat 5"),
+        ({"left_epoch": 3, "release_at": CHAIN_NOW + 60}, "(in 60 s), take the bond of seat 5: muster validator leave"),
+        ({"left_epoch": 3, "release_at": CHAIN_NOW}, "take the bond of seat 5: muster validator leave --seat 5"),
+        ({"left_epoch": 3, "closed": True}, "nothing: every bond is withdrawn; to judge again: muster validator up"),
+        ({}, "nothing"),
+    ],
+)
+def test_every_stage_of_a_seat_has_a_next_step(seat: dict[str, Any], words: str) -> None:
+    state = make_state()
+    state.seats[5] = Seat(
+        **{"seat": 5, "owner": OWNER, "voter": NODE, "bond": 100, "active_from": 1, "groups": (1,)} | seat
+    )
+    view = seat_view(state, state.seats[5], CHAIN_NOW)
+    todo = seats_answers(changed(seats_look(), seats=[view], open=[], voters={}))["todo"]
+    assert words in flat(todo)
+    assert seat or todo == ["nothing"]
 
 
 KEPT = {"files": 3, "bytes": 5 << 20, "oldest": int(NOW) - 7200, "where": "https://seat.example", "problem": ""}
@@ -292,6 +321,32 @@ def test_an_owner_is_answered_without_chain_or_service() -> None:
     no_service = pool_answers(down(pool_look(), "service"), {})
     assert "the service: training" not in flat(no_service["doing"])
     assert "bring the service back: muster pool serve" in flat(no_service["todo"])
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("open", "find nodes"),
+        ("paused", "let it go on: muster pool pause --pool 1 --end"),
+        ("understaffed", "have the seats counted: muster pool set-service --pool 1 --count-seats"),
+        ("finished", "the run is over: close the pool, then take the rest back: muster pool close --pool 1"),
+        ("closing", "take the rest of the budget, now: muster pool close --pool 1"),
+        ("settled", "nothing"),
+    ],
+)
+def test_every_stage_of_a_pool_has_a_next_step(status: str, words: str) -> None:
+    shown = pool_look()
+    view = (shown.chain.facts or {})["view"] | {
+        "nodes": [],
+        "seats": {"count": 11, "needed": 11, "owners": 3, "group": ""},
+    }
+    if status == "finished":
+        shown = changed(shown, "service", phase="finished")
+    elif status != "open":
+        view |= {"status": status}
+    todo = pool_answers(changed(shown, view=view), {})["todo"]
+    assert words in flat(todo)
+    assert status != "settled" or todo == ["nothing"]
 
 
 def test_an_owner_is_told_why_a_process_ended_and_whom_a_slash_touches() -> None:
