@@ -528,6 +528,9 @@ class FailingRollout:
     proof: Sequence[bytes]
 
 
+CANARIES_DOMAIN, DECOY_CONSENT = "muster-canaries", "DecoyConsent(bytes32 leaf)"
+
+
 class Canaries(Contract):
     """Called by pool owners, for files whose nodes' keys they have."""
 
@@ -547,7 +550,7 @@ class Canaries(Contract):
         pool, params = submission.pool, Params(self.client, self.deployment).values()
         terms = Court(self.client, self.deployment).terms_of(pool)
         leaf = self.leaf(planted.salt, pool, submission.step, submission.node, submission.counter)
-        consent = self.signed(decoy, "muster-canaries", "DecoyConsent(bytes32 leaf)", leaf)
+        consent = self.signed(decoy, CANARIES_DOMAIN, DECOY_CONSENT, leaf)
         # The jurors of a dispute that the opening ends are paid, too.
         juries = 2 if submission.disputed else 1
         deposit = terms.committee * params["canarySlash"] + juries * terms.jury * terms.juryFee

@@ -69,7 +69,7 @@ class Profile(Document):
     )
     isolation: Wanted = Field(
         "auto",
-        description="How a worker is kept apart from the machine: container, bubblewrap, none, or auto (the best).",
+        description="How processes are kept from machine and keys: container, bubblewrap, none, or auto (the best).",
     )
     isolation_image: str = Field(
         "", description="Image that containers run, as NAME@sha256:… or sha256:…; without one there is no container."
@@ -142,7 +142,7 @@ _HEAD = (
     "# Relative paths start at this file's folder. Without a password file the terminal asks for the password.",
 )
 _FIELDS = ("deployment", "rpc", "pool", "service", "home", "cache", "allow_private_sources")
-_FIELDS_OF = {"operator": ("isolation", "isolation_image"), "validator": (), "owner": ("pool_config", "s3")}
+_ISOLATION, _BUCKET = ("isolation", "isolation_image"), ("pool_config", "s3")
 # A role's own key and the other one that it needs: table, name of the files, what for
 _KEYS = {
     "operator": (
@@ -168,7 +168,7 @@ def profile_text(role: Role, **given: Path | str | int | None) -> str:
     values = {"deployment": "deployment.json", "pool_config": "pool.toml", "s3": "s3.json"} | given
     values |= {"allow_private_sources": False, "isolation": "auto"}
     lines = [*_HEAD, f'role = "{role}"']
-    for name in (*_FIELDS, *_FIELDS_OF[role]):
+    for name in (*_FIELDS, *_ISOLATION, *(_BUCKET if role == "owner" else ())):
         value = values.get(name)
         item = tomlkit.item(str(value) if isinstance(value, Path) else value) if value is not None else None
         lines += [_comment(name), f"# {name} =" if item is None else f"{name} = {item.as_string()}"]

@@ -119,7 +119,7 @@ class Network(Processes):
         super().__init__(plan, notice, stop)
         self.plan, self.ring = plan, ring
         self.config_path = plan.root / "pool.json"
-        self.worker_isolation = {"isolation": "none"}  # our own processes on our own machine
+        self.isolation = {"isolation": "none"}  # our own processes on our own machine
         self.service_settings: dict[str, Any] = {}  # further fields of the orchestrator's configuration
 
     def start(self, name: str, argv: list[str], **options: Any) -> Child:
@@ -228,7 +228,7 @@ class Network(Processes):
 
     def start_worker(self, pool: int, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
-        values = self._client_settings(pool, name) | self.worker_isolation
+        values = self._client_settings(pool, name)
         engine = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch}
         engine |= {"data_parallel": spec.engines}
         values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine}
@@ -248,7 +248,7 @@ class Network(Processes):
 
     def _client_settings(self, pool: int, process: str) -> dict[str, Any]:
         more = {"orchestrator": self.plan.http_url, "cache": self.plan.home(process) / "weights", "name": process}
-        return self._role_settings(pool, process) | more | {"poll_seconds": 0.4}
+        return self._role_settings(pool, process) | more | self.isolation | {"poll_seconds": 0.4}
 
     def _start_role(self, name: str, role: str, values: dict[str, Any], attack: str = "") -> None:
         path = self.plan.write_config(name, values)

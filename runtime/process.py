@@ -23,6 +23,7 @@ from protocol.waits import WAITS
 from runtime.entry import Exit, end_with_threads, essential, start_logging
 from runtime.home_status import STALLED, keep_crash_message
 from runtime.keystore import open_key
+from sandbox.policy import MIB, Wanted
 from storage.relay.server import ServeWeights
 
 log = logging.getLogger("muster.process")
@@ -115,6 +116,41 @@ class ProcessConfig(DaemonConfig):
     poll_seconds: float = Field(0.5, gt=0, le=60, description="Seconds between two polls of the chain.")
     name: str = Field("", max_length=64, description="A name for the dashboard.")
     serve_weights: ServeWeights | None = Field(None, description="Serve the weights that this process has to others.")
+
+
+class IsolatedConfig(ProcessConfig):
+    """A process that reads what strangers made: it can run isolated, and then its keys stay outside."""
+
+    isolation: Wanted = Field("auto", description="How the process is kept apart from this machine and its keys.")
+    isolation_image: str = Field("", description="The container image to run, named by its digest.")
+    isolation_memory: int | None = Field(
+        None, ge=512 * MIB, description="Bytes that the isolated process may use; no limit without it."
+    )
+
+    @property
+    def keys(self) -> tuple[KeyConfig, ...]:
+        """What it signs with."""
+        raise NotImplementedError
+
+    @property
+    def writes(self) -> tuple[Path, ...]:
+        """Folders."""
+        return (self.home, self.cache)
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """Further files and folders that it reads."""
+        return ()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """What it asks."""
+        return (*self.rpc, self.orchestrator, *self.mirrors)
+
+    @property
+    def listens(self) -> bool:
+        """Whether others connect to it."""
+        return self.serve_weights is not None
 
 
 C = TypeVar("C", bound=DaemonConfig)

@@ -64,7 +64,7 @@ def make_cgroup(settings: Mapping[Path, Mapping[str, str]]) -> None:
 
 TIMED_OUT = 124
 _INFO_SECONDS = 10.0
-_KILL_SECONDS, _GRACE_SECONDS = 20.0, 15.0
+_KILL_SECONDS, _MORE_SECONDS = 20.0, 7.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 Stream = int | IO[Any] | None
 
@@ -194,15 +194,17 @@ class IsolatedProcess:
         self._watchdog.dismiss(done=not self._left_to_watchdog)
 
 
-def run(launch: Launch) -> int:
-    """Run a program in a main thread's foreground, pass SIGINT and SIGTERM on, and kill it 15 seconds later."""
+def run(launch: Launch, grace: float | None) -> int:
+    """Run a program in a main thread's foreground and pass SIGINT and SIGTERM on. Kill it if it has not ended seven
+    seconds after the `grace` that it gives itself; with None it may take as long as it needs."""
     with IsolatedProcess(launch) as process:
 
         def stop(number: int, _: object) -> None:
             process.send(number)
-            last = threading.Timer(_GRACE_SECONDS, process.kill)
-            last.daemon = True
-            last.start()
+            if grace is not None:
+                last = threading.Timer(grace + _MORE_SECONDS, process.kill)
+                last.daemon = True
+                last.start()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)

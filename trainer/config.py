@@ -7,8 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import Document
-from runtime.process import DaemonConfig, EngineConfig, KeyConfig, ProcessConfig
+from runtime.process import DaemonConfig, EngineConfig, IsolatedConfig, KeyConfig
 from storage.s3 import S3Settings
+
+CANARY_SECRET = "muster/canary-secret/1"  # tag of the secret that canaries follow from
 
 
 class ParallelConfig(Document):
@@ -75,7 +77,7 @@ class NullModelConfig(Document):
     seconds: float = Field(1800.0, gt=0, description="Time limit; a step whose time is over has no null model.")
 
 
-class TrainerConfig(ProcessConfig):
+class TrainerConfig(IsolatedConfig):
     """The pool owner's trainer; docs/design/training.md explains `guards`, `parallel` and `memory`."""
 
     key: KeyConfig = Field(description="The owner's key: signs manifests, publishes steps and opens canaries.")
@@ -98,6 +100,27 @@ class TrainerConfig(ProcessConfig):
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
+    models: tuple[Path, ...] = Field((), description="Further folders that an isolated trainer reads: a teacher's.")
+
+    @property
+    def keys(self) -> tuple[KeyConfig, ...]:
+        return (self.key, *([self.decoy] if self.decoy else []))
+
+    @property
+    def writes(self) -> tuple[Path, ...]:
+        return (*super().writes, *([self.metrics.tensorboard] if self.metrics.tensorboard else []))
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        return (self.s3.credentials, *self.models, *([self.base] if self.base else []))
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (*super().urls, self.s3.endpoint)
+
+    @property
+    def listens(self) -> bool:
+        return super().listens or bool(self.metrics.listen)
 
 
 _COSINE = ScheduleConfig(decay="cosine", decay_share=1)

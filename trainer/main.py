@@ -10,20 +10,55 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from chain.contracts import CANARIES_DOMAIN, DECOY_CONSENT
+from chain.deployment import Deployment
 from engines.torch_process import torch_environment
+from protocol.api.work import EVALUATION_DOMAIN, EVALUATION_STRUCT
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.files import die_with_parent
 from runtime.entry import run_role
+from runtime.isolation import enter
 from runtime.process import Daemon, start
-from trainer.config import ComputeConfig, ParallelConfig, SftConfig, TrainerConfig
+from runtime.signer import SigningRules
+from storage.weights.manifest import DOMAIN as MANIFEST_DOMAIN
+from storage.weights.manifest import STRUCT as MANIFEST_STRUCT
+from trainer.config import CANARY_SECRET, ComputeConfig, ParallelConfig, SftConfig, TrainerConfig
 from trainer.exits import EXIT_LOST, RanksLostError
 
 log = logging.getLogger("muster.trainer")
 
 
+_PATHS = ("/v1/steps", "/v1/heartbeats", "/v1/sources")
+
+
+def signing_rules(config: TrainerConfig, deployment: Deployment, addresses: list[str]) -> SigningRules:
+    """Return what a trainer may have signed: as the owner, its pool's steps, manifests, evaluations and canaries, the
+    deposits of canaries among them; as the decoy, that its files are canaries."""
+    owner, decoy = addresses[0], (addresses[1:] or [""])[0]
+
+    def of_pool(address: str, named: Any, *_: object) -> bool:
+        pool = named["pool"] if isinstance(named, dict) else named
+        return (address, pool) == (owner, config.pool)
+
+    def to_canaries(address: str, named: dict[str, Any]) -> bool:
+        return (address, named["spender"]) == (owner, deployment.address("Canaries"))
+
+    structs = {
+        ("Pools", MANIFEST_DOMAIN, MANIFEST_STRUCT): of_pool,
+        ("Pools", EVALUATION_DOMAIN, EVALUATION_STRUCT): of_pool,
+        ("Canaries", CANARIES_DOMAIN, DECOY_CONSENT): lambda address, _: address == decoy,
+    }
+    calls = {"MusterToken.approve": to_canaries} | dict.fromkeys(
+        ("Pools.publishStep", "Pools.unpack", "Pools.closePool", "Canaries.open"), of_pool
+    )
+    return SigningRules(config, deployment, _PATHS, structs, calls, secrets=(CANARY_SECRET,), most_gas=1 << 24)
+
+
 def run(config_path: Path) -> None:
     """Train a pool until its last step, a signal, or an error; trainer/exits.py has the exit codes."""
+    if "WORLD_SIZE" not in os.environ:  # ranks on several machines talk in ways that no isolation allows
+        enter(config_path, TrainerConfig, "trainer", signing_rules, grace=None)
     start(config_path, TrainerConfig, _trainer, grace=None)
 
 

@@ -29,6 +29,7 @@ from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
 from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
+from runtime.signer import accounts_of
 from storage.s3 import Bucket
 from storage.weights.manifest import StepWorkers
 from trainer.checkpoint import checkpoint_path, checkpoints, resume
@@ -73,13 +74,13 @@ class TrainerServices:
     @classmethod
     def connect(cls, config: TrainerConfig) -> "TrainerServices":
         """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
-        account = config.key.open()
+        account, *decoys = accounts_of(config)
         client = PoolClient(config, account)
         return cls(
             client=client,
             bucket=Bucket(config.s3),
             account=account,
-            decoy=config.decoy.open() if config.decoy else None,
+            decoy=decoys[0] if decoys else None,
             orchestrator=OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0),
             evaluator=EvaluationProcess(config.evaluation, config.engine),
         )

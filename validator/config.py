@@ -1,5 +1,6 @@
 """The validator's configuration file."""
 
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -7,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from chain.indexer.records import MAX_MIRROR
 from protocol.encoding import Document
 from protocol.errors import MusterError
-from runtime.process import KeyConfig, PoolSource, ProcessConfig
+from runtime.process import IsolatedConfig, KeyConfig, PoolSource
 from storage.s3 import S3Settings
 from storage.transfers import check_url
 
@@ -48,7 +49,7 @@ class RepublishConfig(S3Settings):
     public_url: PublicUrl = Field(description="The base URL under which anybody can read the bucket.")
 
 
-class ValidatorConfig(ProcessConfig):
+class ValidatorConfig(IsolatedConfig):
     """One process serves every seat of its `voters` in all pools, and judges each submission once for all seats.
 
     A pool that neither `pool` nor `pools` names, and for which a seat may be drawn, is reached where its owner
@@ -73,6 +74,23 @@ class ValidatorConfig(ProcessConfig):
         if self.serve and self.republish:
             raise ValueError("`serve` and `republish` exclude one another")
         return self
+
+    @property
+    def keys(self) -> tuple[KeyConfig, ...]:
+        return self.voters
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        return (self.republish.credentials,) if self.republish else ()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        named = [url for source in self.pools for url in (source.orchestrator, *source.mirrors)]
+        return (*super().urls, *named, *([self.republish.endpoint] if self.republish else []))
+
+    @property
+    def listens(self) -> bool:
+        return super().listens or self.serve is not None
 
     @property
     def sources(self) -> dict[int, PoolSource]:

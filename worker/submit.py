@@ -21,11 +21,11 @@ from runtime.engine_process import EngineProcesses
 from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from runtime.relay import serve_as_peer
+from runtime.signer import accounts_of
 from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal, JournalEntry
 from worker.produce import Producer
-from worker.signer import node_account
 
 log = logging.getLogger("muster.worker")
 
@@ -95,7 +95,7 @@ class WorkerCollaborators:
     @classmethod
     def connect(cls, config: WorkerConfig, make_producer: MakeProducer | None = None) -> Self:
         """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
-        account = node_account(config)
+        (account,) = accounts_of(config)
         client = PoolClient(config, account)
         serve_as_peer(client, account)
         pool_config, ahead = client.pool_config(), WeightsAhead(client, config.poll_seconds)

@@ -136,15 +136,13 @@ class Follower:
         self._undelivered = [event for event in self._undelivered if event.block <= fork]
 
     def _fork_point(self) -> int:
-        known = [entry for entry in self._store.known_blocks() if entry[0] >= self._first]
-        width = 4
-        while known:
-            part, known = known[:width], known[width:]
+        below, width = self.head + 1, 4
+        while part := [known for known in self._store.known_blocks(below, width) if known[0] >= self._first]:
             blocks = self._client.blocks([number for number, _ in part])
             for (number, block_hash), block in zip(part, blocks, strict=True):
                 if block is not None and block.hash == block_hash:
                     return number
-            width = min(width * 4, 100)
+            below, width = part[-1][0], min(width * 4, 100)
         return self._first - 1
 
     # Going there

@@ -10,14 +10,13 @@ a turn, a restart and a reorganisation therefore cost what is not final, whateve
 import copy
 import sqlite3
 import threading
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from chain.indexer.logs import Batch, Event
-from chain.indexer.records import Lane
+from chain.indexer.records import FileNumbers, Lane
 from chain.indexer.reducers import apply
 from chain.indexer.state import Records, State
 from chain.indexer.store import Archive, FileKey, FinalLane
@@ -85,7 +84,7 @@ def _copied(record: V) -> V:
         return record
     out = copy.copy(record)
     for name, value in vars(record).items():
-        if isinstance(value, list | dict | set | array):
+        if isinstance(value, list | dict | set | FileNumbers):
             setattr(out, name, copy.copy(value))
     if isinstance(out, Lane):
         out.rounds = [_copied(entry) for entry in out.rounds]
@@ -102,7 +101,18 @@ def _with_archive(state: State, archive: Archive) -> State:
         return lane and lane[table].get(key)
 
     tables: dict[str, Any] = {name: Records(getattr(state, name), partial(archived, name)) for name in _FILE_TABLES}
-    return replace(state, archive=archive, **tables)
+    state = replace(state, archive=archive, **tables)
+    for key, numbers in _numbers(state):
+        numbers.read = partial(archive.numbers, *key)
+    return state
+
+
+def _numbers(state: State) -> Iterator[tuple[tuple[int, str], FileNumbers]]:
+    """Yield the numbers of each pool's files, and of each node's in it, by pool and node."""
+    for pool in state.pools.values():
+        yield (pool.pool, ""), pool.sequences
+    for key, account in state.accounts.items():
+        yield key, account.sequences
 
 
 def _is_final(state: State, lane: Lane) -> bool:
@@ -125,7 +135,7 @@ def _with_files(state: State, lane: Lane) -> FinalLane:
 
 def _without(state: State, lanes: Iterable[FinalLane], payments: int) -> State:
     tables: dict[str, Any] = {name: copy.copy(getattr(state, name)) for name in _FILE_TABLES}
-    accounts = dict(state.accounts)
+    accounts, pools = dict(state.accounts), dict(state.pools)
     for lane in lanes:
         for name in _FILE_TABLES:
             for key in lane[name]:
@@ -136,8 +146,18 @@ def _without(state: State, lanes: Iterable[FinalLane], payments: int) -> State:
             claimable = file.cumulative > account.units_spent and file.final_time <= (account.barrier or 1 << 62)
             if claimable and (hint is None or file.cumulative > hint.cumulative):
                 accounts[file.pool, file.node] = replace(account, archived_hint=file.sequence)
+    for of, numbers in _numbers(state):
+        # Those behind a file that is not final stay: whoever looks for what is not begins with them.
+        live = (dict.__contains__(tables["lanes"], (of[0], number >> 4)) for number in numbers.kept)
+        gone = next((position for position, here in enumerate(live) if here), len(numbers.kept))
+        if gone:
+            shorter = numbers.after(gone, partial(state.archive.numbers, *of))
+            if of[1]:
+                accounts[of] = replace(accounts[of], sequences=shorter)
+            else:
+                pools[of[0]] = replace(pools[of[0]], sequences=shorter)
     archived, left = state.archived_payments + payments, state.payments[payments:]
-    return replace(state, accounts=accounts, payments=left, archived_payments=archived, **tables)
+    return replace(state, accounts=accounts, pools=pools, payments=left, archived_payments=archived, **tables)
 
 
 class EventSource(Protocol):
@@ -237,12 +257,16 @@ class Projection:
             for key, lane in final_lanes.items():
                 if _with_files(current, lane) != lanes[key] or not _is_final(current, lane):
                     del lanes[key]
-        payments = checkpoint.payments
+        payments, before = checkpoint.payments, dict(_numbers(checkpoint))
         checkpoint = _without(checkpoint, lanes.values(), len(payments))
         kept = {field.name: getattr(checkpoint, field.name) for field in fields(State) if field.name != "archive"}
         kept |= {name: dict(kept[name]) for name in _FILE_TABLES}
+        numbers = {
+            (*key, before[key].archived): before[key].kept[: after.archived - before[key].archived]
+            for key, after in _numbers(checkpoint)
+        }
         try:
-            self._archive.save(final, kept, lanes, payments)
+            self._archive.save(final, kept, lanes, payments, numbers)
         except sqlite3.OperationalError as error:
             raise MusterError(f"the archive cannot be written: {error}", "make room on its disk") from None
         self._checkpoint = checkpoint

@@ -5,10 +5,11 @@ docs/reference/contracts.md.
 """
 
 from array import array
-from collections.abc import MutableSequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
 from functools import cache
+from operator import eq
 from typing import Any
 
 from protocol.encoding import encode_words, keccak
@@ -91,6 +92,50 @@ class Step:
     tx: str
 
 
+ReadNumbers = Callable[[int], tuple[int, "array[int]"]]
+
+
+class FileNumbers(Sequence[int]):
+    """Numbers of files in their order, which only grow. The first `archived` of them lie elsewhere, from where `read`
+    gets them: it returns a run of numbers with the one at that position, and the position of its first."""
+
+    def __init__(self, numbers: Iterable[int] = (), archived: int = 0, read: "ReadNumbers | None" = None) -> None:
+        self.kept, self.archived, self.read = array("I", numbers), archived, read
+        self._run = 0, array("I")
+
+    def append(self, number: int) -> None:
+        self.kept.append(number)
+
+    def after(self, count: int, read: "ReadNumbers") -> "FileNumbers":
+        """Return the same numbers, of which the first `count` of those kept are archived."""
+        return FileNumbers(self.kept[count:], self.archived + count, read)
+
+    def __len__(self) -> int:
+        return self.archived + len(self.kept)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if position >= self.archived:
+            return self.kept[position - self.archived]
+        if position < 0 or self.read is None:
+            raise IndexError(index)
+        first, run = self._run
+        if not 0 <= position - first < len(run):
+            first, run = self._run = self.read(position)
+        return run[position - first]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileNumbers) and len(self) == len(other) and all(map(eq, self, other))
+
+    def __copy__(self) -> "FileNumbers":
+        return self.after(0, self.read) if self.read else FileNumbers(self.kept)
+
+    def __reduce__(self) -> Any:
+        return FileNumbers, (self.kept, self.archived)
+
+
 @dataclass
 class Pool:
     """`service`: the key that relays files, at `service_url` (unchecked); the one before it may until `previous_until`.
@@ -116,7 +161,7 @@ class Pool:
     leftover: int = 0
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
-    sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
+    sequences: FileNumbers = field(default_factory=FileNumbers)
     refused: set[int] = field(default_factory=set)
 
     @property
@@ -170,7 +215,7 @@ class Account:
     eject_challenge: int = 0
     slashed: int = 0
     archived_hint: int = -1
-    sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
+    sequences: FileNumbers = field(default_factory=FileNumbers)
 
     @property
     def eject_label(self) -> str:

@@ -147,9 +147,8 @@ class State:
         account = self.accounts.get((pool, node))
         if account is None:
             return None
-        files = [
-            file for sequence in account.sequences if (file := dict.get(self.submissions, (pool, sequence))) is not None
-        ]
+        here = (dict.get(self.submissions, (pool, sequence)) for sequence in account.sequences.kept)
+        files = [file for file in here if file is not None]
         if account.archived_hint >= 0:
             files.append(self.submissions[pool, account.archived_hint])
         end = min(now, account.barrier or now)

@@ -10,6 +10,7 @@ import pickle
 import sqlite3
 import sys
 import threading
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -34,6 +35,9 @@ _ARCHIVE = """
 CREATE TABLE IF NOT EXISTS checkpoint (block INTEGER NOT NULL, version TEXT NOT NULL, state BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS lanes (
   pool INTEGER NOT NULL, lane INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (pool, lane)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS numbers (
+  pool INTEGER NOT NULL, node TEXT NOT NULL, first INTEGER NOT NULL, numbers BLOB NOT NULL,
+  PRIMARY KEY (pool, node, first)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS payments (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 """
 
@@ -74,6 +78,17 @@ class Archive:
             row = self._db.execute(query, (pool, lane)).fetchone()
         return pickle.loads(row[0]) if row else None
 
+    def numbers(self, pool: int, node: str, position: int) -> "tuple[int, array[int]]":
+        """Return the position of the first of a run of archived file numbers, and the run with the one at `position`:
+        of a pool's files, or of a node's in it. Raises IndexError where there is none."""
+        query = "SELECT first, numbers FROM numbers WHERE (pool, node) = (?, ?) AND first <= ? ORDER BY 1 DESC LIMIT 1"
+        with self._mutex:
+            row = self._db.execute(query, (pool, node, position)).fetchone()
+        first, run = (row[0], array("I", row[1])) if row else (0, array("I"))
+        if position - first >= len(run):
+            raise IndexError(position)
+        return first, run
+
     def payments(self) -> Iterator[Payment]:
         """Yield archived payments in chain order."""
         with self._mutex:
@@ -90,12 +105,20 @@ class Archive:
         return pickle.loads(row[0]) if row else None
 
     def save(
-        self, head: int, state: dict[str, Any], lanes: Mapping[FileKey, FinalLane], payments: list[Payment]
+        self,
+        head: int,
+        state: dict[str, Any],
+        lanes: Mapping[FileKey, FinalLane],
+        payments: list[Payment],
+        numbers: "Mapping[tuple[int, str, int], array[int]]",
     ) -> None:
-        """Store a checkpoint at block `head`, and what left the state since the one before it."""
+        """Store a checkpoint at block `head`, and what left the state since the one before it; `numbers` by pool, node
+        (empty: all files of the pool) and position of the first."""
         rows = [(*key, pickle.dumps(lane)) for key, lane in lanes.items()]
         with self._mutex, transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO lanes VALUES (?, ?, ?)", rows)
+            runs = [(*key, run.tobytes()) for key, run in numbers.items() if run]
+            self._db.executemany("INSERT OR REPLACE INTO numbers VALUES (?, ?, ?, ?)", runs)
             if payments:
                 self._db.execute("INSERT INTO payments (record) VALUES (?)", (pickle.dumps(payments),))
             self._db.execute("DELETE FROM checkpoint")
@@ -108,7 +131,7 @@ class Archive:
             db = db or self._db
             row = db.execute("SELECT block FROM checkpoint").fetchone()
             if row is None or row[0] > above:
-                for table in ("checkpoint", "lanes", "payments"):
+                for table in ("checkpoint", "lanes", "numbers", "payments"):
                     db.execute(f"DELETE FROM {table}")
         self.lane.cache_clear()
 
@@ -164,11 +187,14 @@ class EventStore:
             row = row or self._db.execute("SELECT hash FROM logs WHERE block = ? LIMIT 1", (block,)).fetchone()
         return bytes(row[0]) if row else None
 
-    def known_blocks(self) -> list[tuple[int, bytes]]:
-        """(number, hash) of all blocks whose hash is known, newest first."""
-        query = "SELECT number, hash FROM blocks UNION SELECT block, hash FROM logs ORDER BY 1 DESC"
+    def known_blocks(self, below: int, most: int) -> list[tuple[int, bytes]]:
+        """(number, hash) of at most so many blocks below `below` whose hash is known, newest first."""
+        query = "SELECT {0}, hash FROM {1} WHERE {0} < ? {2} ORDER BY 1 DESC LIMIT ?"
+        found = dict[int, bytes]()
         with self._mutex:
-            return [(n, bytes(h)) for n, h in self._db.execute(query).fetchall()]
+            for names in (("number", "blocks", ""), ("block", "logs", "GROUP BY block")):
+                found |= self._db.execute(query.format(*names), (below, most)).fetchall()
+        return [(number, bytes(found[number])) for number in sorted(found, reverse=True)[:most]]
 
     def append(self, logs: Sequence[Log], blocks: Sequence[tuple[int, bytes]]) -> None:
         """Store the logs of the blocks after the cursor up to the last of `blocks` (number, hash); move the cursor."""

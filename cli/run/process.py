@@ -25,6 +25,7 @@ from protocol.files import write_file
 from runtime.entry import Exit
 from runtime.home_status import log_of
 from runtime.keystore import address_of
+from runtime.process import IsolatedConfig
 from runtime.supervisor import Child, Supervisor
 from storage.s3 import S3Settings
 
@@ -81,12 +82,12 @@ def _values(profile: Profile, process: str, unattended: bool) -> dict[str, Any]:
         "allow_private_sources": profile.allow_private_sources,
         "engine": profile.engine.model_dump() | {"dtype": config.model.dtype},
     } | common
+    computing |= {"isolation": profile.isolation, "isolation_image": profile.isolation_image}
     if process == "trainer":
         return computing | {"key": _key(profile.key)}
     if process == "validator":
         return computing | {"voters": [_key(key, unattended) for key in profile.voters]}
-    node = _key(_needed(profile, "node"), unattended)
-    return computing | {"node": node, "isolation": profile.isolation, "isolation_image": profile.isolation_image}
+    return computing | {"node": _key(_needed(profile, "node"), unattended)}
 
 
 def listening(url: str | None) -> dict[str, int]:
@@ -172,12 +173,11 @@ class UpProcess:
             self._at_once.wait(_POLL_SECONDS)
 
 
-def isolation_words(config_path: Path) -> str:
-    """Return a worker's isolation here, and what that protects. Raises ConfigError if it does not work."""
+def isolation_words(config_path: Path, kind: type[IsolatedConfig]) -> str:
+    """Return a process's isolation here, and what that protects. Raises ConfigError if it does not work."""
+    from runtime.isolation import absolute, isolation_policy, words
     from sandbox.launch import choose
-    from worker.config import WorkerConfig
-    from worker.main import absolute, words, worker_policy
 
-    config = load_document(config_path, WorkerConfig)
+    config = absolute(load_document(config_path, kind))
     choice = choose(config.isolation, config.isolation_image)
-    return "\n".join(f"isolation: {line}" for line in words(choice, worker_policy(absolute(config), choice.mode)))
+    return "\n".join(f"isolation: {line}" for line in words(choice, isolation_policy(config, choice.mode)))

@@ -46,7 +46,8 @@ from runtime.diagnose import WatchLimits, look_at_service
 from runtime.home_status import last_line
 from runtime.keystore import address_of, ensure_key, open_key
 from runtime.orchestrator_client import OrchestratorClient, join_request
-from validator.config import READY, UNSERVED
+from validator.config import READY, UNSERVED, ValidatorConfig
+from worker.config import WorkerConfig
 
 F = TypeVar("F", NodeFacts, ValidatorFacts)
 ETHER = 10**18
@@ -354,7 +355,7 @@ class NodeUp(Up[NodeFacts]):
 
     def work(self) -> int:
         path = write_config(self.profile, "worker", unattended=True)
-        typer.echo(isolation_words(path))
+        typer.echo(isolation_words(path, WorkerConfig))
         process = self.process = UpProcess("worker", self.profile, path)
 
         def report() -> str:
@@ -476,6 +477,7 @@ class ValidatorUp(Up[ValidatorFacts]):
         path = write_config(self.profile, "validator", unattended=True)
         for path_of_before in (self.ready, self.ready.with_name(UNSERVED)):
             path_of_before.unlink(missing_ok=True)
+        typer.echo(isolation_words(path, ValidatorConfig))
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
 

@@ -27,7 +27,7 @@ MAX_SHARDS = 65_536
 MAX_DELTAS = 8
 # Of a DiLoCo run.
 MAX_WORKERS = 64
-_STRUCT = "Manifest(uint256 pool,uint256 step,bytes32 digest)"
+DOMAIN, STRUCT = "muster-weights", "Manifest(uint256 pool,uint256 step,bytes32 digest)"
 _FETCH_ELSEWHERE = "fetch it from another source"
 
 Count = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
@@ -202,8 +202,8 @@ class ManifestScope:
 
 def signing_digest(manifest: Manifest) -> bytes:
     """Return the 32 bytes that the owner signs (EIP-712)."""
-    domain = manifest.pool_id.domain("muster-weights")
-    return signing.digest(domain, _STRUCT, manifest.pool, manifest.step, manifest.digest)
+    domain = manifest.pool_id.domain(DOMAIN)
+    return signing.digest(domain, STRUCT, manifest.pool, manifest.step, manifest.digest)
 
 
 def seal(manifest: Manifest, account: LocalAccount) -> bytes:

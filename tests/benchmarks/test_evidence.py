@@ -10,6 +10,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.multiprocessing.spawn import spawn
 from torch.nn import functional as F
 
 from benchmarks.verification.evidence import RATES, VARY, SecondPass, draws_of, histories, measured, paid, verifier_of
@@ -50,7 +51,8 @@ class Padded(TransformersEngine):
         if cache.get_seq_length():
             return super()._forward(ids, mask, positions, cache)
         mask = torch.ones_like(ids) if mask is None else mask
-        hidden = super()._forward(*(F.pad(one, (PAD, 0)) for one in (ids, mask, positions)), cache)
+        ids, mask, positions = (F.pad(one, (PAD, 0)) for one in (ids, mask, positions))
+        hidden = super()._forward(ids, mask, positions, cache)
         for layer in cache.layers:
             layer.keys, layer.values = layer.keys[:, :, PAD:], layer.values[:, :, PAD:]
         return hidden[:, PAD:]
@@ -120,7 +122,7 @@ def tensor_parallel(rank: int, home: Path, weights: Path, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", CHECKS)
 def test_no_file_of_two_processes_that_share_every_layer_is_refused(dtype: str, tmp_path: Path) -> None:
     weights = tiny.model_folder()
-    torch.multiprocessing.spawn(tensor_parallel, (tmp_path, weights, dtype), nprocs=2)
+    spawn(tensor_parallel, (tmp_path, weights, dtype), nprocs=2)  # type: ignore[no-untyped-call]
     data, same = ((tmp_path / f"{rank}.parquet").read_bytes() for rank in range(2))
     assert data == same
     environment = PoolEnvironments.of(config(dtype), weights)

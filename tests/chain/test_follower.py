@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,23 @@ def test_a_malformed_block_moves_to_the_next_endpoint(
     assert client.url == deployed.chain.url
     with pytest.raises(UnreachableError, match="malformed block"):
         ChainClient([proxy.url], 31337, patience=0.3).head()
+
+
+def test_known_blocks_cost_what_is_asked_for_and_not_the_history(tmp_path: Path) -> None:
+    store = EventStore(tmp_path / "events.sqlite", {"chain": "1"})
+    blocks = [(number, number.to_bytes(32, "big")) for number in range(1, 6001)]
+    log = {"logIndex": "0x0", "blockHash": "0x" + "11" * 32}
+    store.append([{"blockNumber": hex(number), **log} for number in range(1, 6001, 2)], blocks[5000:])
+    known = {number: bytes.fromhex("11" * 32) for number in range(1, 6001, 2)} | dict(blocks[5000:])
+    steps, below, found = Counter[str](), 6001, list[tuple[int, bytes]]()
+    while part := store.known_blocks(below, 90):
+        found += part
+        below = part[-1][0]
+    assert [number for number, _ in found] == sorted(known, reverse=True)
+    store._db.set_progress_handler(lambda: steps.update(["100"]), 100)
+    assert len(store.known_blocks(6001, 4)) == 4
+    assert steps["100"] < 20
+    store.close()
 
 
 BIG = {"data": "0x" + "ab" * 200_000}

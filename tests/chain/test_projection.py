@@ -136,8 +136,32 @@ def test_final_lanes_leave_memory_and_are_there_all_the_same(archived: tuple[Scr
         assert whole(state) == whole(expected)
         assert claims(state) == claims(expected)
         assert [list(state.files_since(1, 0))[-1].sequence, len(state.accepted(1))] == [0, len(expected.accepted(1))]
+        held, named = state.accounts[1, NODE.address].sequences, expected.accounts[1, NODE.address].sequences
+        assert max(len(holder.sequences.kept) for holder in (state.pools[1], *state.accounts.values())) < 64
+        assert (held[3], held[-90], held[2:95:9], list(reversed(held))) == (
+            named[3], named[-90], named[2:95:9], list(reversed(named)),
+        )  # fmt: skip
+        for beyond in (len(named), -len(named) - 1):
+            with pytest.raises(IndexError):
+                held[beyond]
     assert (1, 10**6) not in state.submissions
     assert state.lanes.get((1, 10**6)) is None
+
+
+def test_numbers_behind_a_file_that_is_not_final_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks for what can be claimed begins with them."""
+    monkeypatch.setattr("chain.indexer.projection.FINAL_BLOCKS", 20)
+    chain, projection = followed()
+    settle, finalize = chain.settle, chain.finalize
+    monkeypatch.setattr(chain, "settle", lambda key, done, code: done and settle(key, done, code))
+    monkeypatch.setattr(chain, "finalize", lambda key, done, code, **sums: done and finalize(key, done, code, **sums))
+    monkeypatch.setattr(chain, "fee", lambda paid, burnt: None)
+    busy(chain, 200, projection.refresh)
+    state, expected = projection.state, replayed(chain)
+    assert dict.get(state.lanes, (1, 0)) is not None
+    assert state.pools[1].sequences.archived == state.accounts[1, NODE.address].sequences.archived == 0
+    assert whole(state) == whole(expected)
+    assert claims(state) == claims(expected)
 
 
 @pytest.mark.parametrize(("pool", "sequence"), [(1, 1 << 70), (1 << 63, 0), (1, (1 << 256) - 1), ((1 << 256) - 1, 3)])

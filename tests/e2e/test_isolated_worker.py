@@ -50,10 +50,11 @@ class IsolatedDemo(CaseDemo):
         self.image = image
 
     def start_nodes(self) -> None:
+        self.network.isolation = {"isolation": "bubblewrap"}
         for validator in self.plan.validators:
             self.network.start_validator(POOL, validator)
         for node in self.plan.nodes:
-            self.network.worker_isolation = {"isolation": node.name, "isolation_image": self.image}
+            self.network.isolation = {"isolation": node.name, "isolation_image": self.image}
             self.network.start_worker(POOL, node)
 
     def log(self, name: str) -> str:

@@ -29,6 +29,7 @@ from runtime.orchestrator_client import Heartbeats
 from runtime.process import StallGuard
 from runtime.relay import PoolRelay
 from runtime.server import HttpServer
+from runtime.signer import SignerServer, SigningRules, _Server
 from runtime.weights_ahead import WeightsAhead
 from storage.relay.server import ServeWeights
 from storage.sources import MultiSource
@@ -40,7 +41,6 @@ from validator.config import ServeConfig
 from validator.judging.queue import JudgeQueue
 from validator.judging.sources import _in_background
 from validator.retention import FileServer, RetentionStore
-from worker.signer import SignerServer, _Server
 
 
 def die(*_: object, **__: object) -> Any:
@@ -82,7 +82,11 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "stall guard": (StallGuard, "_run", lambda folder: StallGuard(folder).start()),
     "weights-ahead": (WeightsAhead, "_look", lambda _: WeightsAhead(MagicMock(), 0.01).start()),
     "webhooks": (watch.Watcher, "_post", webhooks),
-    "signer": (_Server, "serve_forever", lambda folder: SignerServer(folder, Account.create(), MagicMock())),
+    "signer": (
+        _Server,
+        "serve_forever",
+        lambda folder: SignerServer(folder, [Account.create()], SigningRules(*[MagicMock()] * 2, (), {}, {})),
+    ),
     "judge": (JudgeQueue, "_next", lambda _: JudgeQueue(MagicMock()).start()),
     "retained files": (HttpServer, "serve", retained_files),
     "canaries": (CanaryOpener, "_run", lambda _: CanaryOpener(*[MagicMock()] * 4).start()),

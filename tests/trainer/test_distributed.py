@@ -8,6 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, patch
 
 import psutil
 import pytest
@@ -63,6 +64,19 @@ def keys_after(ranks: Ranks, commands: int) -> int:
 def test_commands_leave_no_keys_in_the_store() -> None:
     first, second = (on_ranks(2, keys_after, count)[0] for count in (1, 60))
     assert second <= first + 5
+
+
+def test_the_key_of_every_command_is_removed_from_the_store() -> None:
+    """A store that keeps them grows by every command, and each new one takes longer."""
+    store, left = MagicMock(), dict[str, str]()
+    store.set.side_effect = left.__setitem__
+    store.delete_key.side_effect = left.pop
+    with patch.multiple("trainer.distributed", join_store=lambda _: (store, 0, 2), dist=MagicMock()):
+        ranks = Ranks("cpu", 60.0)
+        assert [ranks.command(number) for number in range(3)] == [0, 1, 2]
+        ranks.close()
+    assert store.set.call_count == 3
+    assert not left
 
 
 def test_a_process_alone_is_a_rank_of_one() -> None:

@@ -11,8 +11,8 @@ from protocol.api.work import ReceiptSigner
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
+from tests.runtime.test_isolation import PATHS, PUBLIC
 from tests.validator import tiny
-from tests.worker.test_isolation import PATHS, PUBLIC
 from worker.config import WorkerConfig
 from worker.journal import Journal
 

@@ -20,8 +20,10 @@ from protocol.seeds import audit_sample
 from protocol.verdict import Code
 from runtime.entry import essential
 from runtime.pool_client import PoolClient
+from runtime.signer import derived_secret
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
+from trainer.config import CANARY_SECRET
 
 log = logging.getLogger("muster.trainer")
 LEAVES = 1024  # 2 ** Canaries.DEPTH
@@ -39,7 +41,7 @@ class CanaryPlan:
     def __init__(self, owner: LocalAccount, pool: int, decoy: LocalAccount | None) -> None:
         self.pool, self.decoy = pool, decoy
         self.node = str(decoy.address) if decoy else ""
-        self._secret = tagged_hash("muster/canary-secret/1", bytes(owner.key), pool)
+        self._secret = derived_secret(owner, CANARY_SECRET, pool)
 
     def root(self, step: int, counter: int) -> bytes:
         """Return the root of a step that is published when the decoy's next file has this counter."""

@@ -429,10 +429,12 @@ class RunChart extends HTMLElement {
   }
 
   #legend(place) {
-    const {series, steps, format = figure, axis = "step"} = this.#spec;
+    const {series, steps, stacked, format = figure, axis = "step"} = this.#spec;
     const at = place ?? steps.length - 1;
+    const all = values => stacked ? values.reduce((sum, value) => sum + (value ?? 0), 0)
+      : values.findLast(value => value != null);
     patch(this.legend, ...series.map(one => el("span", {}, el("i", {class: `swatch ${one.tone}`}), one.label, " ",
-      el("b", {}, format(place == null ? one.values.findLast(value => value != null) : one.values[at])))),
+      el("b", {}, format(place == null ? all(one.values) : one.values[at])))),
     el("span", {class: "dim"}, place == null ? "" : `${axis} ${steps[at]}`));
   }
 

@@ -462,7 +462,7 @@ const overviewPage = {
           chart(throughputChart(history))),
         card("Files by policy step", {note: "By the step they were generated with."}, chart(filesChart(history))),
         moneyCard(overview),
-        waitsCard(overview)),
+        source.run ? null : waitsCard(overview)),
     ];
   },
 };

@@ -79,7 +79,8 @@ def test_files_larger_than_contracts_buckets_or_scorers_take_are_named() -> None
         config = CONFIG.model_copy(update={"work": CONFIG.work.model_copy(update=changes)})
         return [str(one) for one in contradictions(config, replace(TERMS, maxUnits=1), 10**12 * BUDGET)]
 
-    assert "a file can have 16777216 output tokens" in "".join(named(problems_per_file=128, max_new_tokens=16384))
+    huge = named(problems_per_file=4096, samples_per_problem=16, max_new_tokens=65536)
+    assert "a file can have 4294967296 output tokens" in "".join(huge)
     assert "answers can have 65537 tokens" in "".join(named(max_new_tokens=65537))
     assert "bytes, a bucket takes 5368709120" in "".join(named(problems_per_file=4096, max_new_tokens=65536))
     assert not any("answers can" in line or "bytes" in line for line in named(max_new_tokens=32768))

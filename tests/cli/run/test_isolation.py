@@ -11,6 +11,7 @@ from cli.run.process import isolation_words
 from sandbox import launch as choosing
 from sandbox.launch import Probed
 from sandbox.policy import Mode
+from worker.config import WorkerConfig
 
 IMAGE = "sha256:" + "12" * 32
 
@@ -43,7 +44,7 @@ def test_the_plain_mode_is_announced_with_what_it_leaves_open(tmp_path: Path, mo
     }
     path = tmp_path / "worker.json"
     path.write_text(json.dumps(values))
-    said = isolation_words(path).splitlines()
+    said = isolation_words(path, WorkerConfig).splitlines()
     assert said[:4] == [
         "isolation: not podman: no podman here",
         "isolation: not docker: no docker here",

@@ -85,6 +85,9 @@ def test_the_overview_shows_what_the_model_answers_and_reads_well_aloud(visit: O
     card = seen.page.locator("section.card", has_text="What the model answers")
     card.get_by_text("What is 17 + 25?").nth(1).wait_for()
     assert "17 + 25 = 42" in card.inner_text()
+    by_step = seen.page.locator("section.card", has_text="Files by policy step")
+    assert "accepted 2" in by_step.inner_text(), "one of each step"
+    assert "Waiting for" not in seen.text(), "the run is over"
     assert not findings(seen)
     assert not seen.complaints
 

@@ -13,15 +13,22 @@ from unittest.mock import MagicMock
 import pytest
 
 from protocol.errors import ConfigError
-from runtime import entry, keystore
+from runtime import entry, keystore, signer
+from runtime.isolation import INSIDE, _bring_images, absolute, enter, isolation_policy
+from runtime.signer import SOCKET
 from sandbox.bubblewrap import python_mounts
 from sandbox.launch import Choice, IsolatedProcess, Launch
 from sandbox.policy import MIB, Mode, Mount, NetworkAccess
 from sandbox.pool import make
-from worker import signer
 from worker.config import WorkerConfig
-from worker.main import INSIDE, _bring_images, absolute, enter, worker_policy
-from worker.signer import SOCKET
+from worker.main import signing_rules
+
+
+@pytest.fixture(autouse=True)
+def _own_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
 
 PATHS = {"home": "home", "cache": "cache", "deployment": "deployment.json"}
 PUBLIC = {"rpc": ["https://rpc.example"], "orchestrator": "https://pool.example"}
@@ -39,7 +46,7 @@ def config(**changes: Any) -> WorkerConfig:
 
 
 def test_it_writes_to_its_home_and_cache_and_reads_no_key() -> None:
-    assert worker_policy(config(), Mode.PODMAN).mounts == (
+    assert isolation_policy(config(), Mode.PODMAN).mounts == (
         Mount.same(Path("/srv/worker"), writable=True),
         Mount.same(Path("/srv/weights"), writable=True),
         Mount.same(Path("/etc/muster/deployment.json")),
@@ -47,7 +54,7 @@ def test_it_writes_to_its_home_and_cache_and_reads_no_key() -> None:
 
 
 def test_in_bubblewrap_it_also_reads_python_and_muster_but_no_home() -> None:
-    mounts = worker_policy(config(), Mode.BUBBLEWRAP).mounts[3:]
+    mounts = isolation_policy(config(), Mode.BUBBLEWRAP).mounts[3:]
     assert mounts == python_mounts()
     assert not any(mount.writable for mount in mounts)
     targets = {mount.target for mount in mounts}
@@ -70,13 +77,13 @@ def test_in_bubblewrap_it_also_reads_python_and_muster_but_no_home() -> None:
 def test_it_has_the_hosts_network_only_where_it_needs_this_machine(
     changes: dict[str, Any], network: NetworkAccess
 ) -> None:
-    assert worker_policy(config(**changes), Mode.PODMAN).network is network
+    assert isolation_policy(config(**changes), Mode.PODMAN).network is network
 
 
 def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of somebody else")
     monkeypatch.setenv("LD_PRELOAD", "/of/the/host.so")
-    made = worker_policy(config(), Mode.PODMAN).environment
+    made = isolation_policy(config(), Mode.PODMAN).environment
     assert made[INSIDE] == "1"
     assert made[SOCKET] == "/srv/worker/signer.sock"
     assert made["XDG_CACHE_HOME"] == "/srv/worker/.cache"
@@ -84,42 +91,48 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of somebody else" not in made.values()
 
 
-def test_it_keeps_the_gpus_that_its_user_chose_and_how_they_talk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "CUDA_INJECTION64_PATH"):
+def test_it_keeps_what_its_user_chose_of_gpus_network_and_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = ("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "HTTPS_PROXY", "no_proxy", "MUSTER_MAX_GAS_PRICE")
+    authority = tmp_path / "authority.pem"
+    authority.write_text("")
+    for name in (*kept, "CUDA_INJECTION64_PATH"):
         monkeypatch.setenv(name, f"{name}'s")
-    made = worker_policy(config(engine={"device": "cuda"}), Mode.BUBBLEWRAP).environment
-    assert made["CUDA_VISIBLE_DEVICES"] == "CUDA_VISIBLE_DEVICES's"
-    assert made["NCCL_SOCKET_IFNAME"] == "NCCL_SOCKET_IFNAME's"
-    assert "CUDA_INJECTION64_PATH" not in made
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    policy = isolation_policy(config(engine={"device": "cuda"}), Mode.BUBBLEWRAP)
+    assert {name: policy.environment[name] for name in kept} == {name: f"{name}'s" for name in kept}
+    assert Mount.same(authority) in policy.mounts
+    assert "CUDA_INJECTION64_PATH" not in policy.environment
 
 
 def test_limits_and_gpu_follow_the_configuration() -> None:
-    plain = worker_policy(config(), Mode.PODMAN)
+    plain = isolation_policy(config(), Mode.PODMAN)
     assert (plain.memory, plain.gpu, plain.user) == (None, False, None)
     given = config(isolation_memory=2048 * MIB, engine={"device": "cuda:0"})
-    assert worker_policy(given, Mode.PODMAN).memory == 2048 * MIB
-    assert worker_policy(given, Mode.PODMAN).scratch == 512 * MIB
-    assert worker_policy(given, Mode.PODMAN).gpu
+    assert isolation_policy(given, Mode.PODMAN).memory == 2048 * MIB
+    assert isolation_policy(given, Mode.PODMAN).scratch == 512 * MIB
+    assert isolation_policy(given, Mode.PODMAN).gpu
 
 
 def test_a_path_that_no_mount_can_have_is_named() -> None:
     with pytest.raises(ConfigError, match=r"/srv/a:b.*choose another path"):
-        worker_policy(config(cache="/srv/a:b"), Mode.PODMAN)
+        isolation_policy(config(cache="/srv/a:b"), Mode.PODMAN)
 
 
 def test_a_key_in_a_folder_that_the_worker_reads_is_refused() -> None:
     inside = {"keystore": "/srv/worker/keys/node.json"}
     with pytest.raises(ConfigError, match=r"/srv/worker/keys/node\.json is in /srv/worker.*move the file"):
-        worker_policy(config(node=inside), Mode.BUBBLEWRAP)
-    assert worker_policy(config(node=inside), Mode.PLAIN).folder == Path("/srv/worker"), "it hides nothing anyway"
+        isolation_policy(config(node=inside), Mode.BUBBLEWRAP)
+    assert isolation_policy(config(node=inside), Mode.PLAIN).folder == Path("/srv/worker"), "it hides nothing anyway"
 
 
 def test_a_configuration_that_the_worker_could_rewrite_is_refused() -> None:
     """It could turn its own isolation off for the next start."""
-    refused = r"worker\.json is in /srv/worker, which the isolated worker can read and change"
+    refused = r"worker\.json is in /srv/worker, which the isolated process can read"
     with pytest.raises(ConfigError, match=refused):
-        worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker/worker.json"))
-    assert worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker.json")).mounts
+        isolation_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker/worker.json"))
+    assert isolation_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker.json")).mounts
 
 
 def test_images_are_copied_through_no_link_of_an_earlier_worker(tmp_path: Path) -> None:
@@ -144,10 +157,10 @@ def test_paths_start_where_the_worker_is_started(tmp_path: Path, monkeypatch: py
 def test_none_is_this_very_process_and_a_container_that_is_asked_for_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "worker.json"
     path.write_text(config(isolation="none").model_dump_json())
-    enter(path)
+    enter(path, WorkerConfig, "worker", signing_rules)
     path.write_text(config(isolation="container").model_dump_json())
     with pytest.raises(ConfigError, match=r"podman: .*; docker: .*; install podman"):
-        enter(path)
+        enter(path, WorkerConfig, "worker", signing_rules)
 
 
 def on_disk(folder: Path, password: str = "three plain words") -> dict[str, Any]:
@@ -167,15 +180,14 @@ def test_an_isolated_worker_ends_with_its_signer(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("runtime.entry.os._exit", ended.put)
     monkeypatch.setattr(entry._Death, "follow", staticmethod(lambda message: None))
     monkeypatch.setattr(signer._Server, "serve_forever", lambda self: 1 / 0)
-    monkeypatch.setattr("worker.main.choose", lambda *_: Choice(Mode.BUBBLEWRAP))
-    monkeypatch.setattr("worker.main.launch.run", lambda _: ended.get(timeout=20))
-    monkeypatch.setattr("worker.main.SigningRules", MagicMock())
-    monkeypatch.setattr("worker.main.Deployment", MagicMock())
+    monkeypatch.setattr("runtime.isolation.choose", lambda *_: Choice(Mode.BUBBLEWRAP))
+    monkeypatch.setattr("runtime.isolation.launch.run", lambda *_: ended.get(timeout=20))
+    monkeypatch.setattr("runtime.isolation.Deployment", MagicMock())
     monkeypatch.setattr(signer._Server, "shutdown", lambda self: None)
     path = tmp_path / "worker.json"
     path.write_text(config(**on_disk(tmp_path)).model_dump_json())
     with pytest.raises(SystemExit) as left:
-        enter(path)
+        enter(path, WorkerConfig, "worker", signing_rules)
     assert left.value.code == entry.Exit.STALLED
 
 
@@ -209,7 +221,7 @@ def inside_with_images(given: WorkerConfig) -> str:
     """Whether an isolated process has the sandbox's images, and runs a program in one; this user has them."""
     make("python")
     _bring_images(given)
-    policy, argv = worker_policy(given, Mode.BUBBLEWRAP), (sys.executable, "-P", "-c", _RUNS_A_PROGRAM)
+    policy, argv = isolation_policy(given, Mode.BUBBLEWRAP), (sys.executable, "-P", "-c", _RUNS_A_PROGRAM)
     with TemporaryFile() as said:
         with IsolatedProcess(Launch(Mode.BUBBLEWRAP, policy, argv, ""), subprocess.DEVNULL, said, None) as process:
             assert process.wait() == 0
