@@ -230,6 +230,7 @@ def test_a_seat_that_left_is_told_to_run_on_until_it_can_no_longer_be_drawn() ->
         ({"left_epoch": 3}, "start unbonding seat 5: muster validator leave --seat 5"),
         ({"left_epoch": 3, "release_at": CHAIN_NOW + 60}, "(in 60 s), take the bond of seat 5: muster validator leave"),
         ({"left_epoch": 3, "release_at": CHAIN_NOW}, "take the bond of seat 5: muster validator leave --seat 5"),
+        ({"left_epoch": 3, "closed": True, "fees": 1}, "take what the seats earned: muster validator claim"),
         ({"left_epoch": 3, "closed": True}, "nothing: every bond is withdrawn; to judge again: muster validator up"),
         ({}, "nothing"),
     ],
