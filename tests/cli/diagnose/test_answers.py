@@ -237,9 +237,8 @@ def test_a_seat_that_left_is_told_to_run_on_until_it_can_no_longer_be_drawn() ->
 )
 def test_every_stage_of_a_seat_has_a_next_step(seat: dict[str, Any], words: str) -> None:
     state = make_state()
-    state.seats[5] = Seat(
-        **{"seat": 5, "owner": OWNER, "voter": NODE, "bond": 100, "active_from": 1, "groups": (1,)} | seat
-    )
+    healthy = Seat(5, owner=OWNER, voter=NODE, bond=100, active_from=1, groups=(1,))
+    state.seats[5] = replace(healthy, **seat)
     view = seat_view(state, state.seats[5], CHAIN_NOW)
     todo = seats_answers(changed(seats_look(), seats=[view], open=[], voters={}))["todo"]
     assert words in flat(todo)
