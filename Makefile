@@ -10,7 +10,7 @@ ARGS ?=
 # wait, and each takes up to 5 GB with what it starts.
 JOBS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 5e6); print (n > 4 ? 4 : n < 1 ? 1 : n) }' /proc/meminfo 2>/dev/null || echo 3)
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real swarm wheel lock conformance docs clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real swarm simulate wheel lock conformance docs clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11, 3.12 or 3.13" >&2; exit 2; }
@@ -78,6 +78,9 @@ real: setup build/real/packages  ## a pretrained model through the whole network
 
 swarm: setup  ## eight members of a swarm, each killed once, the bucket gone for a minute; three minutes
 	@$(BIN)/python -m localnet.swarm
+
+simulate: setup  ## the whole network in one process, decided by its seed: SEED=1 ARGS="--seeds 20 --hours 1"
+	@$(BIN)/python -m simulation.main --seed $(SEED) $(ARGS)
 
 build/real/packages: localnet/real-packages.txt
 	rm -rf $@ $@.part

@@ -5,8 +5,8 @@ The rules: imports go downwards only, and there are no circles.
     cli → localnet | calibration | dataset → diloco | swarm → worker | validator | trainer | orchestrator → runtime →
     chain | engines | storage | environments → sandbox → protocol
 
-Packages of one layer do not import one another. `attacks` and `benchmarks` may use every package below `cli`, tests
-everything; nothing uses these. A module that is executed (`python -m module`) or imported by name
+Packages of one layer do not import one another. `attacks`, `benchmarks` and `simulation` may use every package below
+`cli`, tests everything; nothing uses these. A module that is executed (`python -m module`) or imported by name
 (`importlib.import_module`) counts as an import, with one exception: `EXECUTES` names who may start which processes.
 """
 
@@ -39,6 +39,7 @@ BESIDE = {
     "cli": BELOW_CLI,
     "attacks": BELOW_CLI,
     "benchmarks": BELOW_CLI | {"attacks"},
+    "simulation": BELOW_CLI,
     "tools": {"cli", "orchestrator", "runtime"},
 }
 PACKAGES = {*BELOW_CLI, *BESIDE, "tests"}

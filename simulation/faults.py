@@ -1,0 +1,165 @@
+"""What goes wrong, and when: a schedule that follows from a seed, can be written down, and can be made smaller."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from protocol.errors import ConfigError
+from protocol.files import read_bounded
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+_MOST_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One fault: it begins `at` so many seconds and lasts `seconds`. `who`: a process, or two of them with a space
+    between. `amount`: a probability, or blocks."""
+
+    at: float
+    kind: str
+    who: str = ""
+    seconds: float = 0.0
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        rest = [
+            self.who,
+            f"for {self.seconds:.0f} s" if self.seconds else "",
+            f"{self.amount:g}" if self.amount else "",
+        ]
+        return " ".join(word for word in (f"[{self.at:.0f} s]", self.kind, *rest) if word)
+
+
+def make_schedule(seed: int, machines: Sequence[str], first: float, last: float, pause: float) -> list[Fault]:
+    """Return faults between two times (seconds), `pause` apart on average."""
+    random, faults, at = Random(f"faults {seed}"), list[Fault](), first
+    while (at := at + random.expovariate(1 / pause)) < last:
+        kind = random.choice(list(_KINDS))
+        faults.append(_KINDS[kind](random, round(at, 3), list(machines)))
+    return faults
+
+
+def _kill(random: Random, at: float, machines: list[str]) -> Fault:
+    return Fault(at, "kill", random.choice([*machines, "s3"]), round(random.expovariate(1 / 10), 1))
+
+
+def _cut(random: Random, at: float, machines: list[str]) -> Fault:
+    pair = random.choice(machines), random.choice(["rpc", "orchestrator", "s3"])
+    return Fault(at, "cut", " ".join(pair), round(random.uniform(5, 60), 1))
+
+
+def _weather(kind: str, most: float) -> Callable[[Random, float, list[str]], Fault]:
+    def make(random: Random, at: float, machines: list[str]) -> Fault:
+        return Fault(at, kind, "", round(random.uniform(5, 60), 1), round(random.uniform(0.02, most), 3))
+
+    return make
+
+
+def _halt(random: Random, at: float, machines: list[str]) -> Fault:
+    return Fault(at, "halt", "", round(random.uniform(5, 60), 1))
+
+
+def _reorganise(random: Random, at: float, machines: list[str]) -> Fault:
+    return Fault(at, "reorganise", "", amount=float(random.randrange(1, 7)))
+
+
+_KINDS: dict[str, Callable[[Random, float, list[str]], Fault]] = {
+    "kill": _kill,
+    "cut": _cut,
+    "lose requests": _weather("lose requests", 0.5),
+    "lose answers": _weather("lose answers", 0.5),
+    "duplicate": _weather("duplicate", 0.5),
+    "break off": _weather("break off", 0.5),
+    "slow links": _weather("slow links", 0.9),
+    "halt": _halt,
+    "delay transactions": _weather("delay transactions", 0.9),
+    "drop transactions": _weather("drop transactions", 0.5),
+    "reorganise": _reorganise,
+}
+_WEATHER = {
+    "lose requests": "lose_request",
+    "lose answers": "lose_answer",
+    "duplicate": "duplicate",
+    "break off": "cut",
+    "slow links": "delay",
+}
+_SEQUENCER = {"delay transactions": "delay", "drop transactions": "drop"}
+
+
+def play(world: "World", faults: Sequence[Fault], begin: float) -> None:
+    """Bring the faults about; each ends by itself. Runs until the last has begun."""
+    scheduler = world.scheduler
+    for fault in faults:
+        time.sleep(max(0.0, begin + fault.at - scheduler.now))
+        world.say(str(fault))
+        world.faults += 1
+        scheduler.trace("fault", fault)
+        world.spawn(f"fault at {fault.at}", lambda fault=fault: _happen(world, fault))  # type: ignore[misc]
+
+
+def _happen(world: "World", fault: Fault) -> None:
+    weather, sequencer = world.network.weather, world.chain.sequencer
+    if fault.kind == "kill" and fault.who == "s3":
+        world.scheduler.kill(world.network.servers["s3"][0])
+        time.sleep(fault.seconds)
+        world.start_store()
+    elif fault.kind == "kill":
+        world.kill(fault.who, fault.seconds)
+    elif fault.kind == "cut":
+        one, other = fault.who.split()
+        world.network.partitions.add((one, other))
+        time.sleep(fault.seconds)
+        world.network.partitions.discard((one, other))
+    elif fault.kind in _WEATHER:
+        name, calm = _WEATHER[fault.kind], type(weather)()
+        setattr(weather, name, fault.amount)
+        time.sleep(fault.seconds)
+        setattr(weather, name, getattr(calm, name))
+    elif fault.kind == "halt":
+        sequencer.halted = True
+        time.sleep(fault.seconds)
+        sequencer.halted = False
+    elif fault.kind in _SEQUENCER:
+        setattr(sequencer, _SEQUENCER[fault.kind], fault.amount)
+        time.sleep(fault.seconds)
+        setattr(sequencer, _SEQUENCER[fault.kind], 0.0)
+    elif fault.kind == "reorganise":
+        world.chain.reorganise(int(fault.amount), lose=0.2)
+
+
+def save(path: Path, faults: Sequence[Fault]) -> None:
+    path.write_text(json.dumps([asdict(fault) for fault in faults], indent=1) + "\n")
+
+
+def load(path: Path) -> list[Fault]:
+    """Read a schedule. Raises ConfigError."""
+    try:
+        return [Fault(**entry) for entry in json.loads(read_bounded(path, _MOST_BYTES))]
+    except (TypeError, ValueError):
+        raise ConfigError(f"{path} is no schedule of faults", "name a file that `simulate --save` wrote") from None
+
+
+def minimise(faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], most: int = 60) -> list[Fault]:
+    """Return a part of a failing schedule that still fails, found in at most `most` runs: ever smaller parts are left
+    out while that keeps it failing."""
+    kept, size, runs = list(faults), max(1, len(faults) // 2), 0
+    while kept and runs < most:
+        at, smaller = 0, False
+        while at < len(kept) and runs < most:
+            candidate = kept[:at] + kept[at + size :]
+            runs += 1
+            if fails(candidate):
+                kept, smaller = candidate, True
+            else:
+                at += size
+        if size == 1 and not smaller:
+            break
+        size = max(1, size // 2)
+    return kept

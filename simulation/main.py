@@ -1,0 +1,147 @@
+"""`python -m simulation.main --seed N`: run simulations from their seeds, each in a process of its own, and tell what
+happened; of one that finds a fault, a smaller schedule that still does and the story.
+
+Nothing of the roles is imported before the simulator has taken the place of clock, threads and randomness.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulation.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from simulation.faults import Fault
+    from simulation.run import Outcome, Scenario
+
+_HASH_SEED = "PYTHONHASHSEED"
+_STORY_LINES = 60
+_clock = time.perf_counter  # the real one
+
+
+class Simulator:
+    """Runs scenarios in forks of this process, whose imports take longer than a short simulation."""
+
+    def __init__(self) -> None:
+        from simulation import threads
+
+        self._scheduler = Scheduler()
+        threads.install(self._scheduler)
+        import simulation.run  # noqa: F401
+
+    def run(self, scenario: "Scenario", log: Path | None = None, planted: str = "") -> "Outcome":
+        """Return what came of a scenario. `planted`: see `simulation.planted`."""
+        from simulation.faults import Fault
+        from simulation.run import Outcome
+
+        with tempfile.TemporaryDirectory(prefix="muster-simulation-") as name:
+            folder, result = Path(name), Path(name) / "outcome.json"
+            child = os.fork()
+            if not child:
+                self._simulate(scenario, folder / "run", log, planted, result)
+            os.waitpid(child, 0)
+            if not result.exists():
+                return Outcome(scenario.seed, ["simulator: it died"])
+            fields: dict[str, Any] = json.loads(result.read_bytes())
+            fields["schedule"] = [Fault(**fault) for fault in fields["schedule"]]
+            return Outcome(**fields)
+
+    def _simulate(self, scenario: "Scenario", folder: Path, log: Path | None, planted: str, result: Path) -> None:
+        from simulation.run import simulate
+
+        code = 1
+        try:
+            if planted:
+                from simulation.planted import plant
+
+                plant(planted)
+            result.write_text(json.dumps(asdict(simulate(self._scheduler, scenario, folder, log))))
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:  # what was killed in the simulation must not be taken apart by the interpreter
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def minimised(self, scenario: "Scenario", outcome: "Outcome", planted: str = "") -> "tuple[list[Fault], Outcome]":
+        """Return a smaller schedule with a violation of the same kind, and what comes of it."""
+        from simulation.faults import minimise
+
+        smallest = outcome
+
+        def fails(schedule: "Sequence[Fault]") -> bool:
+            nonlocal smallest
+            found = self.run(replace(scenario, schedule=tuple(schedule)), planted=planted)
+            if found.kind == outcome.kind:
+                smallest = found
+            return found.kind == outcome.kind
+
+        return minimise(outcome.schedule, fails), smallest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="muster simulate", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (default %(default)s)")
+    parser.add_argument("--hours", type=float, default=1.0, help="simulated time (default %(default)s)")
+    parser.add_argument("--nodes", type=int, default=3, help="workers (default %(default)s)")
+    parser.add_argument("--validators", type=int, default=3, help="validator processes, which share 12 seats or more")
+    parser.add_argument("--cheats", type=int, default=1, help="of the nodes, how many forge (default %(default)s)")
+    parser.add_argument("--pause", type=float, default=30.0, help="seconds between faults on average (default 30)")
+    parser.add_argument("--schedule", type=Path, help="a schedule of faults that was saved, in place of the seed's")
+    parser.add_argument("--save", type=Path, help="where to write the smaller schedule of a failure")
+    parser.add_argument("--log", type=Path, help="where to write what the roles log")
+    parser.add_argument("--planted", default="", help="put an old fault back in, to see that it is found")
+    options = parser.parse_args()
+    if os.environ.get(_HASH_SEED) != "0":  # the order of sets would differ from run to run
+        os.execve(
+            sys.executable, [sys.executable, "-m", "simulation.main", *sys.argv[1:]], os.environ | {_HASH_SEED: "0"}
+        )
+    simulator = Simulator()
+    from simulation import faults
+    from simulation.run import LEAST_HOURS, Scenario
+
+    if options.hours < LEAST_HOURS:
+        parser.error(f"--hours: at least {LEAST_HOURS:.2f}, or there is no time for faults between two calms")
+    schedule = faults.load(options.schedule) if options.schedule else None
+    failed = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        counts = options.nodes, options.validators, options.cheats
+        scenario, began = Scenario(seed, options.hours, *counts, options.pause, schedule), _clock()
+        outcome = simulator.run(scenario, options.log, options.planted)
+        seconds = _clock() - began
+        print(
+            f"seed {seed}: {outcome.hours:.2f} h in {seconds:.1f} s, {outcome.faults} faults, {outcome.files} files, "
+            f"{outcome.steps} steps, {outcome.transactions} transactions, {len(outcome.violations)} violations, "
+            f"digest {outcome.digest[:16]}",
+            flush=True,
+        )
+        if outcome.violations:
+            failed += 1
+            _report(simulator, scenario, outcome, options)
+    return 1 if failed else 0
+
+
+def _report(simulator: Simulator, scenario: "Scenario", outcome: "Outcome", options: argparse.Namespace) -> None:
+    from simulation import faults
+
+    print(f"  {outcome.violations[0]}", flush=True)
+    schedule, smallest = simulator.minimised(scenario, outcome, options.planted)
+    print(f"  {len(schedule)} of {len(outcome.schedule)} faults are enough:")
+    for at, text in smallest.story[-_STORY_LINES:]:
+        print(f"  {at:8.1f} s  {text}")
+    if options.save:
+        faults.save(options.save, schedule)
+        print(f"  again: muster simulate --seed {scenario.seed} --schedule {options.save}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
