@@ -27,7 +27,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from chain.indexer.records import Account, Pool, Step
+from chain.indexer.records import Account, FileNumbers, Pool, Step
 from chain.indexer.state import State
 from engines.base import Completion, Request, Sampling
 from engines.torch_process import vllm_installed
@@ -80,7 +80,9 @@ class MadeUp:
         steps = [Step(0, MANIFEST, b"", 0, 0, 0, "")]
         pool = Pool(1, KEY.address, b"", terms, 3600, 1, service=KEY.address, steps=steps)
         landed = len(list(home.glob("*.file")))
-        self.account = Account(1, KEY.address, KEY.address, member=True, counter=landed, sequences=[0] * landed)
+        self.account = Account(
+            1, KEY.address, KEY.address, member=True, counter=landed, sequences=FileNumbers([0] * landed)
+        )
         self.state = State(pools={1: pool}, accounts={(1, KEY.address): self.account})
         self.config, self.pool_id, self.newest_weights = SimpleNamespace(pool=1), POOL, 0
         self.chain = SimpleNamespace(now=0)

@@ -224,7 +224,7 @@ class CoordinatorConfig(MemberConfig):
 class PolicyCoordinatorConfig(TrainerConfig):
     """`muster diloco run --coordinator` for a pool: the pool's trainer, whose policy steps the workers make."""
 
-    isolation: Literal["none"] = "none"
+    isolation: Literal["auto", "none"] = Field("none", description="A coordinator is a plain process either way.")
     run: Path = Field(description="The run's document.")
     chain_run: int | None = Field(
         None, ge=1, lt=1 << 256, description="The run's number in DilocoRuns, to record steps."

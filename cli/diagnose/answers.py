@@ -350,7 +350,9 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
     if not seats:
         return ["bond a seat: muster validator up"]
     if all(seat["standing"] == "closed" for seat in seats):
-        return ["nothing: every bond is withdrawn; to judge again: muster validator up"]
+        owed = any(seat["fees"] or seat["due"] for seat in seats)
+        todo = "take what the seats earned: muster validator claim" if owed else "nothing"
+        return [f"{todo}: every bond is withdrawn; to judge again: muster validator up"]
     for seat in seats:
         number, standing, until = seat["seat"], seat["standing"], seat["drawable_until"]
         if standing == "active" and not seat["groups"]:

@@ -142,18 +142,18 @@ def claim(
     session = by.open()
     state, now, court, juries = session.state(), session.client.now(), session.suite.court, session.suite.juries
     seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.client.address)]
-    planned = []
+    planned, earning = [], {number for number, known in state.seats.items() if known.fees}
     for pool, lane, round_ in due(state, seats, now):
         title = f"close the committee of pool {pool}, lane {lane}, round {round_}"
         planned.append(PlannedTransaction(title, court.close_committee(pool, lane, round_)))
+        earning |= {*state.lanes[pool, lane].rounds[round_].seats}
     for number in seats:
         for trial, juror in jury_duties(state, number):
             title = f"close seat {number}'s part in jury {trial}"
             planned.append(PlannedTransaction(title, juries.close(trial, juror)))
-    for number in seats:
-        if planned or state.seats[number].fees:
-            title = f"withdraw the fees of seat {number}"
-            planned.append(PlannedTransaction(title, session.suite.pools.withdraw_fees(number)))
+    for number in filter(earning.__contains__, seats):
+        title = f"withdraw the fees of seat {number}"
+        planned.append(PlannedTransaction(title, session.suite.pools.withdraw_fees(number)))
     if not planned:
         raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
     before = session.suite.token.balance_of(session.client.address)

@@ -117,7 +117,8 @@ contract Juries is SuiteContract {
     mapping(uint256 ballot => bytes32) public ballotOf;
 
     modifier onlyBench(uint256 trial) {
-        _onlyFrom(_trials[trial].bench, _trials[trial].bench);
+        address bench = _trials[trial].bench;
+        _onlyFrom(bench, bench);
         _;
     }
 

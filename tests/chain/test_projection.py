@@ -10,6 +10,7 @@ import pytest
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
+from chain.indexer.records import Account, Pool
 from chain.indexer.reducers import Args, Pools, apply
 from chain.indexer.state import State
 from protocol.verdict import Code
@@ -136,8 +137,9 @@ def test_final_lanes_leave_memory_and_are_there_all_the_same(archived: tuple[Scr
         assert whole(state) == whole(expected)
         assert claims(state) == claims(expected)
         assert [list(state.files_since(1, 0))[-1].sequence, len(state.accepted(1))] == [0, len(expected.accepted(1))]
+        holders: list[Pool | Account] = [state.pools[1], *state.accounts.values()]
         held, named = state.accounts[1, NODE.address].sequences, expected.accounts[1, NODE.address].sequences
-        assert max(len(holder.sequences.kept) for holder in (state.pools[1], *state.accounts.values())) < 64
+        assert max(len(holder.sequences.kept) for holder in holders) < 64
         assert (held[3], held[-90], held[2:95:9], list(reversed(held))) == (
             named[3], named[-90], named[2:95:9], list(reversed(named)),
         )  # fmt: skip

@@ -288,9 +288,13 @@ def test_validators_take_their_fees(stage: Stage) -> None:
     before = stage.tokens("validator")
     view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
     assert sum(seat["due"] for seat in view["seats"]) == 3
+    plan = stage.muster.ok("validator", "claim", *validator.options, "--dry-run", "--json").json["plan"]
+    earning = {one["seat"] for one in view["seats"] if one["due"] or int(one["fees"])}
+    assert sum("withdrawFees" in sent["call"] for sent in plan) == len(earning)
     stage.muster.ok("validator", "claim", *validator.options)
     assert stage.tokens("validator") > before
-    assert "no fee is due" in stage.muster.refused("validator", "claim", *validator.options)
+    for nobodys in ((), ("--seat", 60_000)):
+        assert "no fee is due" in stage.muster.refused("validator", "claim", *validator.options, *nobodys)
 
 
 def test_a_seat_gets_another_voting_key(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.projection import Projection
+from chain.indexer.records import FileNumbers
 from orchestrator.ledger import escrow
 from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates
 from protocol.verdict import Code
@@ -69,7 +70,7 @@ def test_other_files_in_the_same_places_are_counted_anew() -> None:
     first = replay(chain.events)
     file = first.submissions[1, 0]
     files = {(2, 7): replace(file, pool=2, sequence=7), (1, 1): replace(file, sequence=1)}
-    pools = {1: replace(first.pools[1], sequences=[1])}
+    pools = {1: replace(first.pools[1], sequences=FileNumbers([1]))}
     second = replace(first, generation=1, submissions=files, pools=pools)
     kept, consumed = FileAggregates(1), ConsumedFiles()
     for state in (first, second):

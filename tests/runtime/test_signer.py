@@ -76,7 +76,7 @@ class Signing:
 
     def __init__(self, account: LocalAccount, config: WorkerConfig, deployment: Any, **limits: int) -> None:
         config.home.mkdir()
-        rules = replace(signing_rules(config, deployment, []), **limits)
+        rules = replace(signing_rules(config, deployment, []), **cast(Any, limits))
         self.server, self.key = SignerServer(config.home, [account], rules), account
         self.remote = remote(self, account)
 

@@ -85,7 +85,7 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "signer": (
         _Server,
         "serve_forever",
-        lambda folder: SignerServer(folder, [Account.create()], SigningRules(*[MagicMock()] * 2, (), {}, {})),
+        lambda folder: SignerServer(folder, [Account.create()], SigningRules(MagicMock(), MagicMock(), (), {}, {})),
     ),
     "judge": (JudgeQueue, "_next", lambda _: JudgeQueue(MagicMock()).start()),
     "retained files": (HttpServer, "serve", retained_files),

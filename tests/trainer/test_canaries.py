@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from chain.contracts import Canaries
-from chain.indexer.records import Account, Canary, Pool, Step, Submission
+from chain.indexer.records import Account, Canary, FileNumbers, Pool, Step, Submission
 from chain.indexer.state import State
 from protocol.accounts import Account as KeyMaker
 from protocol.accounts import LocalAccount
@@ -37,7 +37,7 @@ def file(sequence: int, **changes: object) -> Submission:
 def state_of(*files: Submission, canaries: dict[int, bool] | None = None) -> State:
     """`canaries`: sequence → whether it was concluded."""
     state = State()
-    account = Account(1, DECOY, DECOY, sequences=[one.sequence for one in files])
+    account = Account(1, DECOY, DECOY, sequences=FileNumbers(file.sequence for file in files))
     state.accounts[1, DECOY] = account
     state.submissions.update({(1, one.sequence): one for one in files})
     for sequence, concluded in (canaries or {}).items():

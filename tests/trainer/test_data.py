@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chain.indexer.records import Pool, Submission, Terms
+from chain.indexer.records import FileNumbers, Pool, Submission, Terms
 from chain.indexer.state import State
 from protocol.config import OnlineFilter, OverlongConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import ScoringUnavailable
@@ -38,7 +38,7 @@ def file(name: str, sequence: int, step: int, decided: int = 10, code: int = int
 
 def chain(files: list[Submission], head: int = 100) -> State:
     state = State(head=head)
-    state.pools[1] = Pool(1, NODE, bytes(32), TERMS, 0, 0, sequences=[one.sequence for one in files])
+    state.pools[1] = Pool(1, NODE, bytes(32), TERMS, 0, 0, sequences=FileNumbers(file.sequence for file in files))
     state.submissions = {(1, one.sequence): one for one in files}
     return state
 

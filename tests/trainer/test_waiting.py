@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import Account, Pool, Step
+from chain.indexer.records import Account, FileNumbers, Pool, Step
 from chain.indexer.state import State
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.waits import WAITS, wait_for
@@ -74,7 +74,7 @@ def test_what_no_waiting_mends_is_raised_and_a_stop_is_heard() -> None:
 def chain(steps: int, files: int = 0, **members: int) -> State:
     state = State(head=100)
     made = [Step(number, bytes(32), bytes(32), 5, 5, 0, "") for number in range(steps)]
-    state.pools[1] = Pool(1, OWNER.address, bytes(32), TERMS, 0, 0, steps=made, sequences=list(range(files)))
+    state.pools[1] = Pool(1, OWNER.address, bytes(32), TERMS, 0, 0, steps=made, sequences=FileNumbers(range(files)))
     for node, joined in members.items():
         state.accounts[1, node] = Account(1, node, OWNER.address, member=True, joined_step=joined)
     return state

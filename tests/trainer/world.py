@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from chain.indexer.records import Account, Pool, Step, Submission
+from chain.indexer.records import Account, FileNumbers, Pool, Step, Submission
 from chain.indexer.state import State
 from diloco.config import PolicyCoordinatorConfig
 from environments.pool import PoolEnvironments, float32
@@ -78,9 +78,8 @@ class TrainersWorld:
     def state(self) -> State:
         state = State(head=self.head)
         made = [Step(number, digest, bytes(32), 5, 5, 0, "") for number, digest in enumerate(self.steps)]
-        state.pools[1] = Pool(
-            1, OWNER.address, CONFIG.digest, TERMS, 0, 0, steps=made, sequences=[one.sequence for one in self.files]
-        )
+        numbers = FileNumbers(file.sequence for file in self.files)
+        state.pools[1] = Pool(1, OWNER.address, CONFIG.digest, TERMS, 0, 0, steps=made, sequences=numbers)
         state.submissions = {(1, one.sequence): one for one in self.files}
         for node, joined in self.members.items():
             state.accounts[1, node] = Account(1, node, OWNER.address, member=True, joined_step=joined)

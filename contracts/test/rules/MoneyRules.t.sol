@@ -144,6 +144,36 @@ contract MoneyRulesTest is Network {
         params.checkTerms(t);
     }
 
+    /// What a seat has earned waits for its owner: while it is closed and opened again, and when its bond is gone.
+    function test_feesWaitForTheSeatsOwner() public {
+        _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _passWindow();
+        court.closeCommittee(pool, 0, 0);
+        uint256 seat = _round(pool, 0, 0).seats[0];
+        address seatOwner = _seatOwner(seat);
+        vm.startPrank(seatOwner);
+        seats.leaveSeat(seat);
+        _blocks(4 * EPOCH);
+        seats.unbondSeat(seat);
+        _wait(30 days);
+        seats.withdrawSeat(seat);
+        vm.stopPrank();
+        assertEq(pools.feesOf(seat), FEE);
+        _give(seatOwner, address(seats), BOND);
+        vm.prank(seatOwner);
+        seats.reopenSeat(seat, _voter(seat), new uint256[](0));
+        assertEq(pools.feesOf(seat), FEE);
+        vm.startPrank(address(court));
+        pools.payFees(seat, 2, 0); // another lane's
+        seats.penalise(seat, BOND, SINK);
+        vm.stopPrank();
+        uint256 before = token.balanceOf(seatOwner);
+        assertEq(pools.withdrawFees(seat), FEE + 2);
+        assertEq(token.balanceOf(seatOwner), before + FEE + 2);
+        assertEq(pools.withdrawFees(seat), 0);
+    }
+
     /// The fields that add up work cannot overflow: who has earned 2^45 units submits no more, and what is under way are at
     /// most 64 files of less than 2^32 units. Nor is there a file after the 2^22 − 1 that are counted.
     function test_noFieldOfAnAccountCanOverflow() public {

@@ -230,15 +230,15 @@ def test_a_seat_that_left_is_told_to_run_on_until_it_can_no_longer_be_drawn() ->
         ({"left_epoch": 3}, "start unbonding seat 5: muster validator leave --seat 5"),
         ({"left_epoch": 3, "release_at": CHAIN_NOW + 60}, "(in 60 s), take the bond of seat 5: muster validator leave"),
         ({"left_epoch": 3, "release_at": CHAIN_NOW}, "take the bond of seat 5: muster validator leave --seat 5"),
+        ({"left_epoch": 3, "closed": True, "fees": 1}, "take what the seats earned: muster validator claim"),
         ({"left_epoch": 3, "closed": True}, "nothing: every bond is withdrawn; to judge again: muster validator up"),
         ({}, "nothing"),
     ],
 )
 def test_every_stage_of_a_seat_has_a_next_step(seat: dict[str, Any], words: str) -> None:
     state = make_state()
-    state.seats[5] = Seat(
-        **{"seat": 5, "owner": OWNER, "voter": NODE, "bond": 100, "active_from": 1, "groups": (1,)} | seat
-    )
+    healthy = Seat(5, owner=OWNER, voter=NODE, bond=100, active_from=1, groups=(1,))
+    state.seats[5] = replace(healthy, **seat)
     view = seat_view(state, state.seats[5], CHAIN_NOW)
     todo = seats_answers(changed(seats_look(), seats=[view], open=[], voters={}))["todo"]
     assert words in flat(todo)
