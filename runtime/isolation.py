@@ -150,7 +150,7 @@ def _environment(config: IsolatedConfig, preload: bool) -> dict[str, str]:
         torch.pop("LD_PRELOAD", None)
     home = str(config.home)
     own = {"HOME": home, "USER": "muster", "XDG_CACHE_HOME": f"{home}/{_CACHE}", "LANG": "C.UTF-8"}
-    given = {name: value for name, value in os.environ.items() if name.startswith((*_GIVEN, *config.environment))}
+    given = {name: value for name, value in os.environ.items() if name.startswith(_GIVEN)} | config.environment
     return torch | given | own | {INSIDE: "1", SOCKET: f"{home}/signer.sock", "PYTHONUNBUFFERED": "1"}
 
 

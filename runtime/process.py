@@ -148,9 +148,9 @@ class IsolatedConfig(ProcessConfig):
         return (*self.rpc, self.orchestrator, *self.mirrors)
 
     @property
-    def environment(self) -> tuple[str, ...]:
-        """Beginnings of names of further environment variables that it gets."""
-        return ()
+    def environment(self) -> dict[str, str]:
+        """Further environment variables that it gets."""
+        return {}
 
     @property
     def listens(self) -> bool:

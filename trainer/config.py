@@ -1,8 +1,10 @@
 """The configuration files of `muster pool train` and of fine-tuning (`muster pool train --sft`)."""
 
+import os
 from pathlib import Path
 from typing import Literal, Self
 
+from huggingface_hub.constants import HF_HUB_CACHE
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
@@ -112,15 +114,20 @@ class TrainerConfig(IsolatedConfig):
 
     @property
     def reads(self) -> tuple[Path, ...]:
-        return (self.s3.credentials, *self.models, *([self.base] if self.base else []))
+        fetched = Path(HF_HUB_CACHE)  # where the pool's model may be, if no folder is named
+        base = [self.base] if self.base else [fetched] if fetched.is_dir() else []
+        # Files of a snapshot there are links to ../../blobs.
+        linked = (path.parents[1] if path.parent.name == "snapshots" else path for path in (*self.models, *base))
+        return (self.s3.credentials, *linked)
 
     @property
     def urls(self) -> tuple[str, ...]:
         return (*super().urls, self.s3.endpoint)
 
     @property
-    def environment(self) -> tuple[str, ...]:
-        return ("WANDB_",) if self.metrics.wandb else ()
+    def environment(self) -> dict[str, str]:
+        login = {name: value for name, value in os.environ.items() if name.startswith("WANDB_") and self.metrics.wandb}
+        return login | {"HF_HUB_CACHE": HF_HUB_CACHE}
 
     @property
     def listens(self) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from protocol.errors import ConfigError
 from runtime import entry, keystore, signer
 from runtime.isolation import INSIDE, _bring_images, absolute, enter, isolation_policy
+from runtime.process import IsolatedConfig
 from runtime.signer import SOCKET
 from sandbox.bubblewrap import python_mounts
 from sandbox.launch import Choice, IsolatedProcess, Launch
@@ -81,6 +82,13 @@ def test_it_has_the_hosts_network_only_where_it_needs_this_machine(
     assert isolation_policy(config(**changes), Mode.PODMAN).network is network
 
 
+def owned(folder: Path) -> dict[str, Any]:
+    """A trainer's configuration whose files are in a folder."""
+    s3 = {"endpoint": "https://s3.example", "bucket": "pool", "credentials": str(folder / "s3.json")}
+    paths = {name: str(folder / path) for name, path in PATHS.items()}
+    return PUBLIC | paths | {"pool": 1, "key": {"keystore": "/etc/muster/owner.json"}, "s3": s3}
+
+
 def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY"):
         monkeypatch.setenv(name, "of somebody else")
@@ -91,10 +99,8 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made["XDG_CACHE_HOME"] == "/srv/worker/.cache"
     assert "LD_PRELOAD" not in made, "an image has its own libraries"
     assert "of somebody else" not in made.values()
-    s3 = {"endpoint": "https://s3.example", "bucket": "pool", "credentials": "/etc/muster/s3.json"}
-    owner = config().model_dump(exclude={"node"}) | {"key": {"keystore": "/etc/muster/owner.json"}, "s3": s3}
     for metrics, reports in (({"wandb": "runs"}, True), ({}, False)):
-        trainer = TrainerConfig.model_validate(owner | {"metrics": metrics})
+        trainer = TrainerConfig.model_validate(owned(Path("/srv/owner")) | {"metrics": metrics})
         assert ("WANDB_API_KEY" in isolation_policy(trainer, Mode.PODMAN).environment) is reports
 
 
@@ -215,6 +221,27 @@ def test_a_worker_in_bubblewrap_says_what_protects_it(tmp_path: Path) -> None:
     assert inside_with_images(absolute(given)) == "True True"
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_an_isolated_trainer_reads_the_models_that_its_user_fetched(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files in Hugging Face's cache are links."""
+    monkeypatch.setattr("trainer.config.HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot, blobs = (tmp_path / "hub" / "models--a--b" / name for name in ("snapshots/1", "blobs"))
+    for folder in (snapshot, blobs):
+        folder.mkdir(parents=True)
+    (blobs / "0").write_text("weights")
+    (snapshot / "config.json").symlink_to("../../blobs/0")
+    trainer = TrainerConfig.model_validate(owned(tmp_path) | ({"base": snapshot} if named else {}))
+    for path in (trainer.home, trainer.cache):
+        path.mkdir()
+    for path in (trainer.deployment, trainer.s3.credentials):
+        path.write_text("{}")
+    reads = "import os, sys; print(open(sys.argv[1]).read(), os.environ['HF_HUB_CACHE'])"
+    argv = (sys.executable, "-P", "-c", reads, str(snapshot / "config.json"))
+    assert said_inside(trainer, argv) == f"weights {tmp_path / 'hub'}"
+
+
 _RUNS_A_PROGRAM = """
 from sandbox.image import is_made
 from sandbox.pool import SandboxPool
@@ -228,7 +255,12 @@ def inside_with_images(given: WorkerConfig) -> str:
     """Whether an isolated process has the sandbox's images, and runs a program in one; this user has them."""
     make("python")
     _bring_images(given)
-    policy, argv = isolation_policy(given, Mode.BUBBLEWRAP), (sys.executable, "-P", "-c", _RUNS_A_PROGRAM)
+    return said_inside(given, (sys.executable, "-P", "-c", _RUNS_A_PROGRAM))
+
+
+def said_inside(given: IsolatedConfig, argv: tuple[str, ...]) -> str:
+    """What an isolated program writes."""
+    policy = isolation_policy(given, Mode.BUBBLEWRAP)
     with TemporaryFile() as said:
         with IsolatedProcess(Launch(Mode.BUBBLEWRAP, policy, argv, ""), subprocess.DEVNULL, said, None) as process:
             assert process.wait() == 0
