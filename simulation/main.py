@@ -98,6 +98,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=30.0, help="seconds between faults on average (default 30)")
     parser.add_argument("--schedule", type=Path, help="a schedule of faults that was saved, in place of the seed's")
     parser.add_argument("--save", type=Path, help="where to write the smaller schedule of a failure")
+    parser.add_argument("--as-is", action="store_true", help="do not look for a smaller schedule of a failure")
     parser.add_argument("--log", type=Path, help="where to write what the roles log")
     parser.add_argument("--planted", default="", help="put an old fault back in, to see that it is found")
     options = parser.parse_args()
@@ -134,7 +135,9 @@ def _report(simulator: Simulator, scenario: "Scenario", outcome: "Outcome", opti
     from simulation import faults
 
     print(f"  {outcome.violations[0]}", flush=True)
-    schedule, smallest = simulator.minimised(scenario, outcome, options.planted)
+    schedule, smallest = outcome.schedule, outcome
+    if not options.as_is:
+        schedule, smallest = simulator.minimised(scenario, outcome, options.planted)
     print(f"  {len(schedule)} of {len(outcome.schedule)} faults are enough:")
     for at, text in smallest.story[-_STORY_LINES:]:
         print(f"  {at:8.1f} s  {text}")

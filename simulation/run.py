@@ -11,8 +11,8 @@ from simulation.scheduler import START, Deadlock, Process, Scheduler
 from simulation.world import World, make_plan, quiet_logging
 
 _LOOK_SECONDS = 60.0
-_CALM_BEFORE, _CALM_AFTER = 240.0, 1500.0
-LEAST_HOURS = (_CALM_BEFORE + _CALM_AFTER) / 3600 + 0.1
+_CALM_BEFORE, _CALM_AFTER = 120.0, 900.0
+LEAST_HOURS = (_CALM_BEFORE + _CALM_AFTER) / 3600 + 0.15
 
 
 @dataclass(frozen=True)

@@ -319,10 +319,10 @@ class World:
         for spec in plan.validators:
             self._add_validator(spec)
         self.add(SERVICE, self._service_body())
-        self.add("trainer", self._trainer_body())
         while SERVICE not in self.network.servers:
             time.sleep(1.0)
         self.onboarding.join(plan.http_url)
+        self.add("trainer", self._trainer_body())  # who joins before step 0 works from it on
         for node in plan.nodes:
             self._add_worker(node)
         self.network.onlookers.add("onlooker")
