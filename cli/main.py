@@ -115,7 +115,7 @@ def usage_error(error: TyperException) -> str:
     """Return one line on a command that was typed wrongly, ending in where to look; empty if its help was shown."""
     message = " ".join(error.format_message().split()).rstrip(".")
     option = getattr(getattr(error, "param", None), "name", "")
-    if message.startswith("Missing") and (role := _NAMED_BY.get(option)):
+    if message.startswith("Missing option") and (role := _NAMED_BY.get(option)):
         message += f", which the profile names that `muster init {role}` writes"
     context = getattr(error, "ctx", None)
     nouns = itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:])

@@ -29,7 +29,6 @@ from protocol.verdict import LANE
 
 log = logging.getLogger("muster.orchestrator")
 LANES_AT_ONCE = 8
-AHEAD = 16  # counters beyond the next one on chain that a node may hand in
 RETRY_SECONDS, MOST_PAUSE = 10.0, 600.0
 APART_SECONDS = 3600.0
 # Refusals that the receipt of an earlier upload overrides
@@ -115,7 +114,7 @@ class Relay:
                 return work.SubmissionResponse(state="landed", receipt=receipt, sequence=file.sequence)
             what = f"file {body.counter} of {node} is on chain with other bytes"
             raise HttpError(409, what, "read the counter again")
-        if body.counter >= expected + AHEAD:
+        if body.counter >= expected + work.MOST_LEASES:
             what = f"file {body.counter} is too far ahead of file {expected}, the next that the chain expects"
             raise HttpError(409, what, "wait until the earlier ones are on chain")
         reason = self._keep(node, body)

@@ -33,11 +33,11 @@ INSIDE = "MUSTER_ISOLATED"  # set for a process that is inside already
 _CACHE = ".cache"
 _PROCESSES, _OPEN_FILES = 4096, 65536
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-# Which GPUs it may use, how they talk to one another, whom it trusts, what it may pay, where it reports.
+# Which GPUs it may use, how they talk to one another, whom it trusts, what it may pay.
 _PROXIES = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "ALL", "NO")]
 _GIVEN = (
     *("CUDA_VISIBLE_DEVICES", "NCCL_", *_CERTIFICATES, *_PROXIES, *map(str.lower, _PROXIES)),
-    *("MUSTER_LOG", "MUSTER_MAX_GAS_PRICE", "WANDB_"),
+    *("MUSTER_LOG", "MUSTER_MAX_GAS_PRICE"),
 )
 
 
@@ -150,7 +150,7 @@ def _environment(config: IsolatedConfig, preload: bool) -> dict[str, str]:
         torch.pop("LD_PRELOAD", None)
     home = str(config.home)
     own = {"HOME": home, "USER": "muster", "XDG_CACHE_HOME": f"{home}/{_CACHE}", "LANG": "C.UTF-8"}
-    given = {name: value for name, value in os.environ.items() if name.startswith(_GIVEN)}
+    given = {name: value for name, value in os.environ.items() if name.startswith((*_GIVEN, *config.environment))}
     return torch | given | own | {INSIDE: "1", SOCKET: f"{home}/signer.sock", "PYTHONUNBUFFERED": "1"}
 
 

@@ -148,6 +148,11 @@ class IsolatedConfig(ProcessConfig):
         return (*self.rpc, self.orchestrator, *self.mirrors)
 
     @property
+    def environment(self) -> tuple[str, ...]:
+        """Beginnings of names of further environment variables that it gets."""
+        return ()
+
+    @property
     def listens(self) -> bool:
         """Whether others connect to it."""
         return self.serve_weights is not None

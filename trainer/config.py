@@ -119,6 +119,10 @@ class TrainerConfig(IsolatedConfig):
         return (*super().urls, self.s3.endpoint)
 
     @property
+    def environment(self) -> tuple[str, ...]:
+        return ("WANDB_",) if self.metrics.wandb else ()
+
+    @property
     def listens(self) -> bool:
         return super().listens or bool(self.metrics.listen)
 

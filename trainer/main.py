@@ -17,6 +17,7 @@ from protocol.api.work import EVALUATION_DOMAIN, EVALUATION_STRUCT
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.files import die_with_parent
+from protocol.http.signing import service_url
 from runtime.entry import run_role
 from runtime.isolation import enter
 from runtime.process import Daemon, start
@@ -52,7 +53,8 @@ def signing_rules(config: TrainerConfig, deployment: Deployment, addresses: list
     calls = {"MusterToken.approve": to_canaries} | dict.fromkeys(
         ("Pools.publishStep", "Pools.unpack", "Pools.closePool", "Canaries.open"), of_pool
     )
-    return SigningRules(config, deployment, _PATHS, structs, calls, secrets=(CANARY_SECRET,), most_gas=1 << 24)
+    service = service_url(config.orchestrator)
+    return SigningRules(config, deployment, _PATHS, structs, calls, service, (CANARY_SECRET,), most_gas=1 << 24)
 
 
 def run(config_path: Path) -> None:

@@ -335,6 +335,8 @@ class Trainer:
         seconds = config.checkpoint_seconds if self._repeatable else 0.0
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records, seconds)
         self._recorded = self.records.last
+        if self.reports.reached(pool.evaluation.stop_at):  # over: nobody gets a lease while this is repeated
+            self.reports.finish(self.records.last)
         self.reports.catch_up()
         waits = config.confirmations, config.missing_seconds
         self.mask_writer = MaskWriter(pool, config.pool, services.client.refresh, services.bucket.get, *waits)

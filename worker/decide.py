@@ -136,11 +136,13 @@ def _most_waiting(waiting: Sequence[JournalEntry], terms: Terms, now: int) -> in
 
 
 def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account, now: int) -> bool:
-    """Whether the service has long had a file, and the earlier ones are on chain."""
+    """Whether the service has long had a file, or its receipt ends soon, and the earlier ones are on chain."""
     if entry.receipt is None or entry.overdue:
         return False
     last = state.submissions[account.pool, account.sequences[-1]].time if account.sequences else 0
-    return now >= max(entry.receipt.time, last) + relay_patience(pool.terms)
+    patience, ends = relay_patience(pool.terms), entry.receipt.time + pool.terms.receiptWindow
+    # Of many files each would otherwise wait for the one before, and the last beyond their receipts.
+    return now >= max(entry.receipt.time, last) + patience or ends - patience / 2 <= now <= ends
 
 
 def _promised(entry: JournalEntry, pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> bool:

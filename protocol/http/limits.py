@@ -41,7 +41,8 @@ class Buckets:
             level, since = self._levels.pop(key, (self._burst, now))
             level = min(self._burst, level + max(0.0, now - since) * self._rate)
             allowed = level >= 1.0
-            self._levels[key] = (level - 1.0 if allowed else level, now)
+            # Of two threads the later may have read its clock before: no time counts twice.
+            self._levels[key] = (level - 1.0 if allowed else level, max(now, since))
             if len(self._levels) > self._most:
                 self._levels.popitem(last=False)
             return allowed

@@ -129,6 +129,7 @@ NAMED = "which the profile names that `muster init"
         ("nod", "no such command 'nod'. Did you mean 'node'?; see `muster --help`"),
         ("node claim --pool 1", f"missing option '--node', {NAMED} operator` writes; see `muster node claim --help`"),
         ("validator status", f"missing option '--address', {NAMED} validator` writes; see `muster validator status"),
+        ("verify node", "missing argument 'ADDRESS'; see `muster verify node --help`"),
         ("validator leave", "missing option '--seat'; see `muster validator leave --help`"),
         ("node claim --nod 1", "no such option: --nod (Possible options: --node); see `muster node claim --help`"),
         ("node claim --node", "option '--node' requires an argument; see `muster node claim --help`"),

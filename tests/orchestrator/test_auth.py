@@ -98,7 +98,8 @@ def test_rate_limit() -> None:
     buckets = Buckets(rate=1, burst=2, most=2)
     assert [buckets.take("a", 0.0) for _ in range(3)] == [True, True, False]
     assert buckets.take("a", 1.0)
-    assert not buckets.take("a", 0.5)
+    assert not buckets.take("a", 0.0)
+    assert not buckets.take("a", 1.0), "a second does not count twice"
     assert buckets.take("b", 1.0)
     assert buckets.take("c", 1.0)
 

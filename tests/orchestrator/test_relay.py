@@ -12,7 +12,8 @@ import pytest
 from chain.errors import ContractError, TransactionError
 from chain.indexer.records import Status, Step
 from orchestrator.auth import HttpError
-from orchestrator.relay import AHEAD, RETRY_SECONDS
+from orchestrator.relay import RETRY_SECONDS
+from protocol.api.work import MOST_LEASES
 from protocol.errors import ConfigError, IntegrityError, printable
 from protocol.verdict import Code
 from protocol.waits import wait_for
@@ -345,11 +346,13 @@ def test_strangers_missing_bytes_and_counters_out_of_reach_are_refused(bench: Be
     for sender, request, status, words in (
         (stranger, bench.request(stranger, 0), 403, "has not joined"),
         (node, missing, 404, "is not in the bucket"),
-        (node, bench.request(node, AHEAD), 409, f"file {AHEAD} is too far ahead of file 0"),
+        (node, bench.request(node, MOST_LEASES), 409, f"file {MOST_LEASES} is too far ahead of file 0"),
     ):
         with pytest.raises(HttpError, match=words) as refused:
             bench.relay.take(sender.address, request)
         assert refused.value.status == status
+    most = bench.relay.take(node.address, bench.request(node, MOST_LEASES - 1))
+    assert most.state == "waiting", "as many files may wait as a node may make at a time"
     bench.hand_in(node, 0)
     bench.turn()
     with pytest.raises(HttpError, match="on chain with other bytes") as refused:

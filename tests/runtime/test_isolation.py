@@ -20,6 +20,7 @@ from sandbox.bubblewrap import python_mounts
 from sandbox.launch import Choice, IsolatedProcess, Launch
 from sandbox.policy import MIB, Mode, Mount, NetworkAccess
 from sandbox.pool import make
+from trainer.config import TrainerConfig
 from worker.config import WorkerConfig
 from worker.main import signing_rules
 
@@ -81,7 +82,8 @@ def test_it_has_the_hosts_network_only_where_it_needs_this_machine(
 
 
 def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of somebody else")
+    for name in ("AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, "of somebody else")
     monkeypatch.setenv("LD_PRELOAD", "/of/the/host.so")
     made = isolation_policy(config(), Mode.PODMAN).environment
     assert made[INSIDE] == "1"
@@ -89,6 +91,11 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made["XDG_CACHE_HOME"] == "/srv/worker/.cache"
     assert "LD_PRELOAD" not in made, "an image has its own libraries"
     assert "of somebody else" not in made.values()
+    s3 = {"endpoint": "https://s3.example", "bucket": "pool", "credentials": "/etc/muster/s3.json"}
+    owner = config().model_dump(exclude={"node"}) | {"key": {"keystore": "/etc/muster/owner.json"}, "s3": s3}
+    for metrics, reports in (({"wandb": "runs"}, True), ({}, False)):
+        trainer = TrainerConfig.model_validate(owner | {"metrics": metrics})
+        assert ("WANDB_API_KEY" in isolation_policy(trainer, Mode.PODMAN).environment) is reports
 
 
 def test_it_keeps_what_its_user_chose_of_gpus_network_and_price(

@@ -449,6 +449,10 @@ def test_a_trainers_key_publishes_its_pools_steps_and_moves_no_budget(deployed: 
                 with pytest.raises(SignatureRefused):
                     account.sign_transaction(as_transaction(call))
         assert derived_secret(as_owner, CANARY_SECRET, 3) == derived_secret(owner, CANARY_SECRET, 3)
+        for service in (SERVICE, "https://elsewhere.example/one"):
+            scope = AuthScope.of(service, pool.chain_id, pools)
+            with nullcontext() if service == SERVICE else pytest.raises(SignatureRefused):
+                sign_request(as_owner, scope, "POST", "/one/v1/steps", b"{}", time.time())
         for tag, number in ((CANARY_SECRET, 4), ("muster/other/1", 3)):
             with pytest.raises(SignatureRefused):
                 derived_secret(as_owner, tag, number)

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.resume import run as run_resume
 from localnet.plan import DEMO_ENVIRONMENT
+from protocol.api.work import StepRequest
 from protocol.config import EvaluationConfig, TrainConfig
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.identity import PoolId
@@ -146,10 +147,19 @@ def test_a_run_ends_with_the_reward_to_stop_at_and_stays_ended_after_a_kill(
     assert [report.final for _, report in sorted(world.reports.items())] == [False] * last + [True]
     assert len(world.steps) == last + 1
     shutil.rmtree(tmp_path / "checkpoints")  # the next one is behind the records, and knows the evaluation
+    told = list[bool]()
+    report = world.report_step
+
+    def listen(body: StepRequest) -> None:
+        report(body)
+        told.append(world.reports[last].final)
+
+    monkeypatch.setattr(world, "report_step", listen)
     again = start(world)
     assert again.run() == EXIT_DONE
     assert again.step == last == len(world.steps) - 1
-    assert world.reports[last].final
+    assert told
+    assert all(told), "leases would be granted again"
 
 
 def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> None:

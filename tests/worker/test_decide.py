@@ -213,6 +213,15 @@ def test_the_service_has_its_time_from_when_the_file_before_landed() -> None:
     assert decide(state, mine, handed_in=(mine,), now=1520).do is Do.SUBMIT
 
 
+def test_files_whose_receipts_end_soon_do_not_wait_for_one_another() -> None:
+    state = patient()
+    state.accounts[1, NODE].sequences.append(48)
+    state.submissions[1, 48] = Submission(1, 48, NODE, 2, 3, 1, 8, bytes(32), bytes(32), 9, 1020, "")
+    mine = promised_at(4, time=1000)
+    assert makes(decide(state, mine, handed_in=(mine,), now=1029), 5)
+    assert decide(state, mine, handed_in=(mine,), now=1030).do is Do.SUBMIT
+
+
 def test_a_worker_started_again_submits_what_the_service_left_out_though_it_cannot_hand_in() -> None:
     state = chain(removed=True)
     state.pools[1].terms = replace(state.pools[1].terms, receiptWindow=40)
