@@ -239,6 +239,7 @@ def install(scheduler: Scheduler) -> None:
     clock.sleep = scheduler.sleep
     # A log line is no look at the clock: what is logged must change nothing.
     logs: Any = logging
+    logs.logThreads = False  # naming the thread may make a new one, whose number others would miss
     logs.time = SimpleNamespace(**vars(time) | {"time": lambda: scheduler.now})
     queues: Any = queue
     queues.time, queues.SimpleQueue = scheduler.read_clock, queues._PySimpleQueue
