@@ -91,6 +91,13 @@ class _Request:
             raise CancelledError
 
 
+def retry_pause(least: float, tried: float, patience: float) -> float:
+    """Return after how many seconds a task is tried again whose last try took `tried` seconds, `least` at least: slow
+    sources leave three quarters of the time to other tasks, but no pause takes more than a quarter of the task's own
+    patience, which is half of its window."""
+    return max(least, min(3 * tried, patience / 4))
+
+
 class JudgeQueue:
     """Judges tasks one after another and remembers each until `retain` drops it. Ballot documents are stored in
     `verdicts`. `done` is called after every task. `problem`: what failed unexpectedly since a task was last judged."""
@@ -181,9 +188,8 @@ class JudgeQueue:
                 request.problem = self.problem = f"judging failed: {printable(repr(error), 200)}"
                 log.exception("%s: judging failed", request.task.where)
                 pause = 10 * _RETRY_SECONDS
-            # Slow sources of one pool leave most of the time to the others.
             now = time.monotonic()
-            request.not_before = now + max(pause, 3 * (now - started))
+            request.not_before = now + retry_pause(pause, now - started, request.task.patience)
 
     def _finish(self, request: _Request) -> None:
         verdict = self._lane_verdict(request.task, request.found)

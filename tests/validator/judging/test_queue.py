@@ -22,7 +22,7 @@ from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.judging.checks import SubmissionFacts
 from validator.judging.pipeline import FileJudge
-from validator.judging.queue import JudgeQueue, JudgeTask, LaneVerdict
+from validator.judging.queue import JudgeQueue, JudgeTask, LaneVerdict, retry_pause
 from validator.judging.verdicts import VerdictStore
 from validator.pools import PoolCollaborators
 
@@ -254,3 +254,12 @@ def test_the_first_file_has_a_jurys_time_and_every_further_lane_a_committees() -
     for window, days in ((day, [1, 2, 17]), (MAX_WINDOW, [1, 30, 30])):
         terms: Any = SimpleNamespace(juryCommitWindow=day, commitWindow=window)
         assert [jury_commit_window(terms, files) for files in (1, 17, 256)] == [day * one for one in days]
+
+
+@pytest.mark.parametrize(
+    ("tried", "patience", "pause"),
+    [(2.0, 3600.0, 6.0), (0.01, 3600.0, 0.25), (54.0, 3600.0, 162.0), (54.0, 80.0, 20.0)],
+    ids=["slow", "fast", "very slow", "very slow in a short window"],
+)
+def test_no_pause_after_a_slow_try_takes_a_window_away(tried: float, patience: float, pause: float) -> None:
+    assert retry_pause(0.25, tried, patience) == pause
