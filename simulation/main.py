@@ -88,7 +88,7 @@ class Simulator:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="muster simulate", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m simulation.main", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (default %(default)s)")
     parser.add_argument("--hours", type=float, default=1.0, help="simulated time (default %(default)s)")
@@ -143,7 +143,7 @@ def _report(simulator: Simulator, scenario: "Scenario", outcome: "Outcome", opti
         print(f"  {at:8.1f} s  {text}")
     if options.save:
         faults.save(options.save, schedule)
-        print(f"  again: muster simulate --seed {scenario.seed} --schedule {options.save}")
+        print(f"  again: python -m simulation.main --seed {scenario.seed} --schedule {options.save}")
 
 
 if __name__ == "__main__":
