@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -43,7 +44,9 @@ class Simulator:
 
         with tempfile.TemporaryDirectory(prefix="muster-simulation-") as name:
             folder, result = Path(name), Path(name) / "outcome.json"
-            child = os.fork()
+            with warnings.catch_warnings():  # the libraries' threads hold no lock that the child takes
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
             if not child:
                 self._simulate(scenario, folder / "run", log, planted, result)
             os.waitpid(child, 0)
