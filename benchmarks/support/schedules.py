@@ -5,7 +5,7 @@ Whatever happened, once the endpoint is honest again the state must equal one th
 
 import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +96,29 @@ def reorganise(chain: MadeUpChain, rng: random.Random) -> None:
     chain.fork(depth, max(1, depth + rng.randint(-2, 3)), rng.getrandbits(32))
 
 
+def whole(state: State) -> State:
+    """The same state with everything in memory that was archived."""
+    files = [(pool.pool, sequence) for pool in state.pools.values() for sequence in pool.sequences]
+    return replace(
+        state,
+        submissions={key: state.submissions[key] for key in files},
+        lanes={(lane.pool, lane.lane): lane for pool in state.pools for lane in state.lanes_of(pool)},
+        mirrors={key: state.mirrors[key] for key in files if key in state.mirrors},
+        payments=list(state.all_payments()),
+        archived_payments=0,
+        accounts={key: replace(account, archived_hint=-1) for key, account in state.accounts.items()},
+    )
+
+
 def fresh(chain: MadeUpChain, folder: Path) -> State:
-    """The state by an honest endpoint, from an empty file."""
+    """The whole state by an honest endpoint, from an empty file."""
     reader = ChainReader(LocalProvider(Endpoint(chain), random.Random(0)))
     follower = Follower(reader, deployment(), folder / "fresh.sqlite")
     projection = Projection(follower)
     projection.refresh()
+    state = whole(projection.state)
     follower.close()
-    return projection.state
+    return state
 
 
 def run_schedule(seed: int, folder: Path) -> tuple[bool, dict[str, int]]:
@@ -136,7 +151,7 @@ def run_schedule(seed: int, folder: Path) -> tuple[bool, dict[str, int]]:
     projection.refresh()
     while projection.state.head < chain.head.number:
         projection.refresh()
-    same = projection.state == _as_of(chain, projection.state.head, folder)
+    same = whole(projection.state) == _as_of(chain, projection.state.head, folder)
     follower.close()
     return same, faults.counts
 

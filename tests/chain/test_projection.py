@@ -4,10 +4,10 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import pytest
 
+from benchmarks.support.schedules import whole
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
 from chain.indexer.records import Account, Pool
@@ -80,20 +80,6 @@ def replayed(chain: ScriptedChain) -> State:
     state = replay(chain.events)
     state.head = chain.head
     return state
-
-
-def whole(state: State) -> State:
-    """The same state with everything in memory that was archived."""
-    files = [(pool.pool, sequence) for pool in state.pools.values() for sequence in pool.sequences]
-    return replace(
-        state,
-        submissions={key: state.submissions[key] for key in files},
-        lanes={(lane.pool, lane.lane): lane for pool in state.pools for lane in state.lanes_of(pool)},
-        mirrors={key: state.mirrors[key] for key in files if key in state.mirrors},
-        payments=list(state.all_payments()),
-        archived_payments=0,
-        accounts={key: replace(account, archived_hint=-1) for key, account in state.accounts.items()},
-    )
 
 
 def busy(chain: ScriptedChain, files: int, refresh: Callable[[], object]) -> None:
