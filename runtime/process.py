@@ -129,7 +129,7 @@ class IsolatedConfig(ProcessConfig):
 
     @property
     def keys(self) -> tuple[KeyConfig, ...]:
-        """What it signs with."""
+        """What it signs with: each role says."""
         raise NotImplementedError
 
     @property

@@ -5,11 +5,11 @@ accepts.
 
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Engine, EngineInfo, Prefilled, Request, Sampling
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Generator, Request, Sampling
 from protocol.errors import IntegrityError
 from protocol.rollout_file.rows import Rollout
 from protocol.seeds import noise_key
@@ -22,8 +22,9 @@ _SHORTEST = 8  # tokens: proofs of shorter chunks are not compared
 _MODULUS, _COEFFICIENTS = 65497, 128
 
 
-class HashEngine(Engine):
-    """Completes by hashing. `seconds` of the clock go by for each token that it generates."""
+class HashEngine(Generator):
+    """Completes by hashing; judges use `measure` in place of a prefill. `seconds` of the clock go by for each token
+    that it generates."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.info = EngineInfo("hf", "1", "float32", "cpu")
@@ -53,18 +54,6 @@ class HashEngine(Engine):
         proofs = tuple(forged_proof(random) for _ in range(-(-length // CHUNK)))
         logprobs = tuple(-random.random() * 8 for _ in tokens)
         return Completion(tokens, logprobs, FINISH_EOS if ends else FINISH_LENGTH, proofs)
-
-    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
-        raise NotImplementedError
-
-    def add(self, requests: Sequence[Request], sampling: Sampling) -> list[int]:
-        raise NotImplementedError
-
-    def step(self) -> list[tuple[int, Completion]]:
-        raise NotImplementedError
-
-    def drop(self, tickets: Collection[int]) -> None:
-        """Nothing is queued."""
 
 
 def forged_proof(random: Random) -> bytes:

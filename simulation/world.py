@@ -218,7 +218,8 @@ class World:
         lib: Any = protocol.waits.Waits
         lib._current = property(lambda self: waits(), lambda self, value: None)
         KeyConfig.open = lambda self: world.keys[self.keystore.name].account  # type: ignore[method-assign]
-        EngineConfig.make = lambda self: HashEngine(world.speed())  # type: ignore[method-assign]
+        configured: Any = EngineConfig
+        configured.make = lambda self: HashEngine(world.speed())
         judging: Any = validator.judging.pipeline
         judging.measure, judging.evidence = measure, evidence
         files: Any = rollout_file.Sandbox
