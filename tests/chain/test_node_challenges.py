@@ -80,6 +80,24 @@ def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     assert [suite.juries.close(challenge.trial, juror).send() for juror in range(5)] == [fee] * 5
 
 
+def test_a_false_accusation_costs_the_bond(game: Game) -> None:
+    operator, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    before, had = suite.token.balance_of(suite.client.address), suite.token.balance_of(operator.address)
+    number = suite.node_challenges.open(files, EVIDENCE).send()
+    game.try_case(game.state.challenges[number].trial, Code.ACCEPT)
+    end(game, suite, number)
+    state = compare(game)
+    assert (state.challenges[number].outcome, state.challenges[number].back) == (ChallengeOutcome.REFUTED, 0)
+    bond = state.challenges[number].bond
+    assert suite.token.balance_of(suite.client.address) == before - bond
+    assert suite.token.balance_of(operator.address) - had == bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
+    assert state.nodes[node.address].frozen == 0
+    assert not state.accounts[game.pool, node.address].ejected
+    with pytest.raises(ContractError, match="a jury acquitted this node, which nobody can challenge before"):
+        suite.node_challenges.open(files, EVIDENCE).send()
+
+
 def test_an_appeal_overturns_a_blind_conviction(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
@@ -137,6 +155,19 @@ def test_a_jury_that_says_nothing_is_replaced_and_then_the_challenge_lapses(game
     assert state.challenge_of(challenge.trials[0]) is state.challenge_of(challenge.trials[1]) is challenge
     assert (challenge.outcome, challenge.back) == (ChallengeOutcome.LAPSED, challenge.bond)
     assert state.nodes[node.address].stake == 100 * TOKEN
+
+
+def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    numbers = [suite.node_challenges.open(files[:count], EVIDENCE).send() for count in (1, 2)]
+    for number, window in zip(numbers, (30, 30 + game.state.pools[game.pool].terms.commitWindow), strict=True):
+        trial = game.state.challenges[number].trial
+        game.draw_jury(trial)
+        seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
+        assert drawn.commit_until == seen["time"] + seen["commitWindow"]
+        assert drawn.reveal_until == drawn.commit_until + seen["revealWindow"]
+        assert drawn.commit_until - drawn.drawn_time == window
 
 
 def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:

@@ -3,18 +3,110 @@
 import pytest
 from eth_utils.crypto import keccak
 
-from chain.contracts import INVITE, FailingRollout
+from chain.contracts import INVITE, FailingRollout, refused_file
 from chain.errors import ContractError
 from chain.indexer.records import MAX_MIRROR, MOST_NODE_MIRRORS, Status
 from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
-from tests.chain.game import RATE, Game, WorkItem, terms, work
+from tests.chain.game import FEE, RATE, Game, WorkItem, terms, work
 from tests.conftest import TOKEN
 from trainer.pool.canaries import CanaryPlan
 from validator.decide import to_finalize
 
 SINK = "0x000000000000000000000000000000000000dEaD"
+
+
+def test_accepted_work_is_paid_to_the_last_base_unit(game: Game) -> None:
+    operator, node = game.node()
+    step = game.publish()
+    files = game.submit_lane(step, *((node, work(f"file {i}", 1000 + i)) for i in range(2)))
+    assert [f.counter for f in files] == [0, 1]
+    assert files[0].lane == files[1].lane == 0
+    assert compare(game).claim_hint(game.pool, node.address, 2**40) is None
+
+    game.vote(0, {0: Code.ACCEPT, 1: Code.UNSURE})
+    state = compare(game)
+    assert [s.status for s in state.submissions_of(game.pool, node.address)] == [Status.ACCEPTED] * 2
+    assert state.lanes[game.pool, 0].round.settled
+    assert game.hint(node) is None
+    game.deployed.chain.later(61)
+    hint = game.hint(node)
+    assert hint is not None
+    before = state.balances[operator.address]
+    assert game.claim(node) == 2001 * RATE
+    game.suite.court.close_committee(game.pool, 0, 0).send()
+    state = compare(game)
+    assert state.balances[operator.address] == before + 2001 * RATE
+    assert game.hint(node) is None
+    assert state.lanes[game.pool, 0].round.closed == {0, 1, 2}
+    assert [p.kind for p in state.payments] == ["claim", "fee", "fee", "fee"]
+    assert sum(s.earned for s in state.seats.values()) == sum(s.fees for s in state.seats.values()) == 6 * FEE
+    seat = state.seats[state.lanes[game.pool, 0].round.seats[0]]
+    before = state.balances.get(seat.owner, 0)
+    game.suite.pools.withdraw_fees(seat.seat).send()
+    state = compare(game)
+    assert (state.seats[seat.seat].fees, state.balances[seat.owner] - before) == (0, 2 * FEE)
+
+
+def test_rejected_work_slashes_and_ejects(game: Game) -> None:
+    _, node = game.node(stake=100 * TOKEN)
+    step = game.publish()
+    good, bad = game.submit_lane(step, (node, work("good")), (node, work("bad")))
+    game.vote(0, {0: Code.ACCEPT, 1: Code.REJECT_WEIGHTS})
+    state, bad = compare(game), game.again(bad)
+    assert bad.status == Status.REJECTED
+    assert state.accounts[game.pool, node.address].frozen_at
+    with pytest.raises(ContractError) as refused:
+        game.submit(node, step, work("more"))
+    file = refused_file(refused.value)
+    assert file is not None
+    assert (file.index, file.reason.name) == (0, "NodeIsFrozen")
+    game.deployed.chain.later(61)
+    game.suite.pools.finalize(bad).send()
+    state = compare(game)
+    account = state.accounts[game.pool, node.address]
+    assert (account.ejected, account.eject_code, account.eject_sequence) == (True, Code.REJECT_WEIGHTS, bad.sequence)
+    assert account.slashed == 100 * TOKEN
+    assert state.nodes[node.address].stake == 0
+    (slash,) = state.slashes
+    assert (slash.kind, slash.who, slash.amount, slash.code) == ("node", node.address, 100 * TOKEN, 3)
+    game.suite.stakes.call("burn").send()
+    rest = 100 * TOKEN - 3 * FEE
+    assert game.state.balances[SINK] == rest - rest // 20 - 1, "all but the collector's twentieth, and a base unit"
+    # What was accepted together with the rejected file had not vested when the node was slashed.
+    assert state.claim_hint(game.pool, node.address, 2**40) is None
+    game.forfeit(game.again(good))
+    compare(game)
+    assert game.again(good).forfeited
+
+
+def test_a_dispute_won_by_the_worker(game: Game) -> None:
+    operator, node = game.node()
+    step = game.publish()
+    sub = game.submit(node, step, work("honest"))
+    game.vote(0, {0: Code.REJECT_SAMPLING})
+    suite = game.deployed.suite(operator)
+    trial = suite.appeals.dispute(game.again(sub)).send()
+    state = compare(game)
+    assert game.again(sub).disputed
+    assert state.disputes[game.pool, sub.sequence].trial == trial
+    game.try_case(trial, Code.ACCEPT)
+    suite.appeals.conclude(sub).send()
+    if not game.state.disputes[game.pool, sub.sequence].resolved:
+        game.deployed.chain.later(31)
+        suite.appeals.conclude(sub).send()
+    state, final = compare(game), game.again(sub)
+    dispute = state.disputes[game.pool, sub.sequence]
+    assert (dispute.resolved, dispute.overturned, dispute.code) == (True, True, Code.ACCEPT)
+    assert final.status == Status.ACCEPTED
+    assert final.votes_code == Code.REJECT_SAMPLING
+    paid = [suite.juries.close(trial, j).send() for j in range(5)]
+    assert paid == [2 * FEE] * 5
+    assert any(s.kind == "seat" for s in state.slashes)
+    game.deployed.chain.later(120)
+    assert game.claim(node) == 1000 * RATE
+    compare(game)
 
 
 def test_files_leave_their_lane_one_by_one(game: Game) -> None:
@@ -43,6 +135,48 @@ def test_files_leave_their_lane_one_by_one(game: Game) -> None:
     assert [bool(file.lane_words) for file in state.submissions.values()] == [False, False, True, False]
     assert [game.claim(maker) for maker in (node, other)] == [1000 * RATE] * 2
     compare(game)
+
+
+def test_malformed_unavailable_and_void(game: Game) -> None:
+    _, node = game.node()
+    step = game.publish()
+    a, b = game.submit_lane(step, (node, work("a")), (node, work("b")))
+    game.vote(0, {0: Code.MALFORMED, 1: Code.UNAVAILABLE})
+    c = game.submit(node, step, work("c"))
+    assert c.lane == 1
+    game.deployed.chain.later(61)
+    game.suite.pools.finalize(game.again(a)).send()
+    state, stand = compare(game), [game.again(sub).status for sub in (a, b, c)]
+    assert stand == [Status.MALFORMED, Status.UNAVAILABLE, Status.PENDING]
+    assert not state.accounts[game.pool, node.address].ejected
+    # Nobody draws its committee: a second one may judge it, and is not drawn either.
+    for number, then in enumerate((Status.PENDING, Status.VOID)):
+        game.mine_to(game.state.lanes[game.pool, 1].rounds[number].seed_block + 25)
+        game.settle(1, number)
+        compare(game)
+        assert game.again(c).status == then
+    game.deployed.chain.later(61)
+    assert game.claim(node) == (b.units + c.units) * RATE
+    compare(game)
+
+
+def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
+    _, node = game.node()
+    step = game.publish()
+    game.submit(node, step, work("split"))
+    votes = zip(game.committee(0), (Code.ACCEPT, Code.REJECT_WEIGHTS), strict=False)
+    game.cast((game.pool, 0, 0), [(game.voters[seat].court, code) for seat, code in votes], pause=31)
+    game.deployed.chain.later(31)
+    game.settle(0)
+    state = compare(game)
+    lane = state.lanes[game.pool, 0]
+    assert [r.round for r in lane.rounds] == [0, 1]
+    assert not lane.round.settled
+    assert [one for one in state.lanes.values() if not one.round.settled] == [lane]
+    game.vote(0, {0: Code.ACCEPT}, round=1)
+    state = compare(game)
+    assert state.submissions[game.pool, 0].status == Status.ACCEPTED
+    assert state.lanes[game.pool, 0].round.settled
 
 
 def test_a_canary_that_the_committee_accepted(game: Game) -> None:
