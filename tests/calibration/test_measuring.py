@@ -14,7 +14,7 @@ from protocol.seeds import AUDIT_EVERYTHING
 from runtime.process import EngineConfig
 from tests.validator import tiny
 from validator.judging.pipeline import judge
-from worker.produce import Produced, Producer
+from worker.produce import Producer
 
 WORK = tiny.CONFIG.work.model_copy(update={"problems_per_file": 8, "samples_per_problem": 4})
 CONFIG = tiny.CONFIG.model_copy(update={"work": WORK})
@@ -32,27 +32,17 @@ class Counting:
         return self._engine.prefill(sequences)
 
 
-@pytest.fixture(scope="module")
-def made() -> Produced:
+@pytest.mark.parametrize("rate", [AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16])
+def test_calibration_and_judge_measure_the_same(rate: int) -> None:
+    """In bfloat16 a row rounds otherwise in a pass of another shape. A validator may be set up for other batches."""
     producer = Producer(CONFIG, TransformersEngine("bfloat16", max_batch=16))
     producer.load(tiny.model_folder())
-    return producer.make(tiny.work_of())
-
-
-@pytest.fixture(scope="module")
-def engines() -> list[Any]:
-    """The calibration's and a validator's, which may be set up for other batches."""
-    loaded = [EngineConfig(dtype="bfloat16", batch=batch).make() for batch in (64, 3)]
-    for one in loaded:
+    made, work = producer.make(tiny.work_of()), tiny.work_of()
+    context = context_of(work, made.data, CONFIG, PoolEnvironments.of(CONFIG, tiny.model_folder()), rate)
+    engines = [EngineConfig(dtype="bfloat16", batch=batch).make() for batch in (64, 3)]
+    for one in engines:
         one.load(tiny.model_folder())
-    return loaded
-
-
-@pytest.mark.parametrize("rate", [AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16])
-def test_calibration_and_judge_measure_the_same(rate: int, made: Produced, engines: list[Any]) -> None:
-    """In bfloat16 a row rounds otherwise in a pass of another shape."""
-    context = context_of(tiny.work_of(), made.data, CONFIG, PoolEnvironments.of(CONFIG, tiny.model_folder()), rate)
-    calibrator: Any = Counting(engines[0])
+    calibrator: Any = Counting(engines[0])  # type: ignore[arg-type]
     sample = measure_file(context, calibrator, 16, draws=3)
     lanes = [
         context.facts.lane_seed,
