@@ -5,8 +5,10 @@ Nothing of the roles is imported before the simulator has taken the place of clo
 """
 
 import argparse
+import gc
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -28,27 +30,34 @@ _clock = time.perf_counter  # the real one
 
 
 class Simulator:
-    """Runs scenarios in forks of this process, whose imports take longer than a short simulation."""
+    """Founds a pool once and runs every scenario in a fork of this process, with a copy of the pool's folder: imports
+    and founding take longer than a short simulation."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 3, validators: int = 3, cheats: int = 1) -> None:
         from simulation import threads
 
-        self._scheduler = Scheduler()
-        threads.install(self._scheduler)
-        import simulation.run  # noqa: F401
+        scheduler = Scheduler()
+        threads.install(scheduler)
+        from simulation.run import found
+
+        memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=memory if memory.is_dir() else None)
+        os.chdir(self._folder.name)  # a copy of the folder serves a fork that works in it: all paths are relative
+        self._world = found(scheduler, Path("pool"), workers, validators, cheats)
+        gc.freeze()
 
     def run(self, scenario: "Scenario", log: Path | None = None, planted: str = "") -> "Outcome":
         """Return what came of a scenario. `planted`: see `simulation.planted`."""
         from simulation.faults import Fault
         from simulation.run import Outcome
 
-        with tempfile.TemporaryDirectory(prefix="muster-simulation-") as name:
-            folder, result = Path(name), Path(name) / "outcome.json"
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self._folder.name) as name:
+            result = Path(name) / "outcome.json"
             with warnings.catch_warnings():  # the libraries' threads hold no lock that the child takes
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child = os.fork()
             if not child:
-                self._simulate(scenario, folder / "run", log, planted, result)
+                self._simulate(scenario, Path(name), log, planted, result)
             os.waitpid(child, 0)
             if not result.exists():
                 return Outcome(scenario.seed, ["simulator: it died"])
@@ -61,11 +70,13 @@ class Simulator:
 
         code = 1
         try:
+            shutil.copytree("pool", folder / "pool")
+            os.chdir(folder)
             if planted:
                 from simulation.planted import plant
 
                 plant(planted)
-            result.write_text(json.dumps(asdict(simulate(self._scheduler, scenario, folder, log))))
+            result.write_text(json.dumps(asdict(simulate(self._world, scenario, log))))
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -94,7 +105,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation.main", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (default %(default)s)")
-    parser.add_argument("--hours", type=float, default=1.0, help="simulated time (default %(default)s)")
+    parser.add_argument("--hours", type=float, default=1.0, help="of faults, before a calm end (default %(default)s)")
     parser.add_argument("--nodes", type=int, default=3, help="workers (default %(default)s)")
     parser.add_argument("--validators", type=int, default=3, help="validator processes, which share 12 seats or more")
     parser.add_argument("--cheats", type=int, default=1, help="of the nodes, how many forge (default %(default)s)")
@@ -109,17 +120,17 @@ def main() -> int:
         os.execve(
             sys.executable, [sys.executable, "-m", "simulation.main", *sys.argv[1:]], os.environ | {_HASH_SEED: "0"}
         )
-    simulator = Simulator()
+    for name in ("schedule", "save", "log"):
+        path = getattr(options, name)
+        setattr(options, name, path and path.absolute())
+    simulator = Simulator(options.nodes, options.validators, options.cheats)
     from simulation import faults
-    from simulation.run import LEAST_HOURS, Scenario
+    from simulation.run import Scenario
 
-    if options.hours < LEAST_HOURS:
-        parser.error(f"--hours: at least {LEAST_HOURS:.2f}, or there is no time for faults between two calms")
     schedule = faults.load(options.schedule) if options.schedule else None
     failed = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        counts = options.nodes, options.validators, options.cheats
-        scenario, began = Scenario(seed, options.hours, *counts, options.pause, schedule), _clock()
+        scenario, began = Scenario(seed, options.hours, options.pause, schedule), _clock()
         outcome = simulator.run(scenario, options.log, options.planted)
         seconds = _clock() - began
         print(

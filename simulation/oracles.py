@@ -76,10 +76,8 @@ def at_rest(world: "World", since: float) -> Iterator[str]:
     for node in honest:
         if not any(file.node == node for file in recent):
             yield f"no progress: {world.who(node)} has no file accepted that it handed in since the calm"
-    terms = state.pools[POOL].terms
-    judged = terms.commitWindow + terms.revealWindow + terms.challengeWindow
     for file in files:
-        if file.status is Status.PENDING and now - file.time > judged:
+        if file.status is Status.PENDING and file.time <= since:
             yield f"no progress: file {file.sequence} has no verdict after {now - file.time} s"
     steps = state.pools[POOL].steps
     if not any(world.chain.blocks[step.block].time > since for step in steps):
@@ -88,5 +86,5 @@ def at_rest(world: "World", since: float) -> Iterator[str]:
         if not machine.process.alive and not machine.over:
             yield f"no progress: {machine.name} does not run: {machine.process.message}"
         for what, wait in machine.process.waits.items():
-            if world.scheduler.now - wait.since > _LONGEST_WAIT:
+            if wait.since < max(since, world.scheduler.now - _LONGEST_WAIT):
                 yield f"waits in vain: {machine.name} waits for {what} for {world.scheduler.now - wait.since:.0f} s"

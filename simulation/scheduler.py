@@ -56,7 +56,7 @@ class Scheduler:
     equal digests did the same; `record` is told what goes into it."""
 
     def __init__(self) -> None:
-        self.now, self.seed = START, 0
+        self.now = START
         self.random, self.entropy = Random(0), Random(0)
         self.current: Task | None = None
         self.switches = 0
@@ -70,12 +70,11 @@ class Scheduler:
         self._hash = hashlib.sha256()
 
     def begin(self, seed: int) -> None:
-        """Start the clock again, with this seed."""
-        self.now, self.seed = START, seed
+        """Let chance follow from this seed from now on."""
         self.random.seed(f"schedule {seed}")
         self.entropy.seed(f"entropy {seed}")
         random.seed(f"library {seed}")
-        self._hash, self._numbers, self._idents = hashlib.sha256(), itertools.count(), itertools.count(1 << 40)
+        self.trace("seed", seed)
 
     # Time
 
