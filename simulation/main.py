@@ -37,13 +37,13 @@ class Simulator:
         from simulation import threads
 
         scheduler = Scheduler()
-        threads.install(scheduler)
+        disks = threads.install(scheduler)
         from simulation.run import found
 
         memory = Path("/dev/shm")
         self._folder = tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=memory if memory.is_dir() else None)
         os.chdir(self._folder.name)  # a copy of the folder serves a fork that works in it: all paths are relative
-        self._world = found(scheduler, Path("pool"), workers, validators, cheats)
+        self._world = found(scheduler, disks, Path("pool"), workers, validators, cheats)
         gc.freeze()
 
     def run(self, scenario: "Scenario", log: Path | None = None, planted: str = "") -> "Outcome":
@@ -85,7 +85,7 @@ class Simulator:
             sys.stderr.flush()
             os._exit(code)
 
-    def minimised(self, scenario: "Scenario", outcome: "Outcome", planted: str = "") -> "tuple[list[Fault], Outcome]":
+    def minimised(self, scenario: "Scenario", outcome: "Outcome") -> "tuple[list[Fault], Outcome]":
         """Return a smaller schedule with a violation of the same kind, and what comes of it."""
         from simulation.faults import minimise
 
@@ -93,7 +93,7 @@ class Simulator:
 
         def fails(schedule: "Sequence[Fault]") -> bool:
             nonlocal smallest
-            found = self.run(replace(scenario, schedule=tuple(schedule)), planted=planted)
+            found = self.run(replace(scenario, schedule=tuple(schedule)))
             if found.kind == outcome.kind:
                 smallest = found
             return found.kind == outcome.kind
@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="where to write the smaller schedule of a failure")
     parser.add_argument("--as-is", action="store_true", help="do not look for a smaller schedule of a failure")
     parser.add_argument("--log", type=Path, help="where to write what the roles log")
-    parser.add_argument("--planted", default="", help="put an old fault back in, to see that it is found")
+    parser.add_argument("--planted", nargs="+", default=[], help="put old faults back in, and see which are found")
     options = parser.parse_args()
     if os.environ.get(_HASH_SEED) != "0":  # the order of sets would differ from run to run
         os.execve(
@@ -128,15 +128,22 @@ def main() -> int:
     from simulation.run import Scenario
 
     schedule = faults.load(options.schedule) if options.schedule else None
+    scenarios = [
+        Scenario(seed, options.hours, options.pause, schedule)
+        for seed in range(options.seed, options.seed + options.seeds)
+    ]
+    if options.planted:
+        found = [_found(simulator, scenarios, planted) for planted in options.planted]
+        return 0 if all(found) else 1
     failed = 0
-    for seed in range(options.seed, options.seed + options.seeds):
-        scenario, began = Scenario(seed, options.hours, options.pause, schedule), _clock()
-        outcome = simulator.run(scenario, options.log, options.planted)
+    for scenario in scenarios:
+        began = _clock()
+        outcome = simulator.run(scenario, options.log)
         seconds = _clock() - began
         print(
-            f"seed {seed}: {outcome.hours:.2f} h in {seconds:.1f} s, {outcome.faults} faults, {outcome.files} files, "
-            f"{outcome.steps} steps, {outcome.transactions} transactions, {len(outcome.violations)} violations, "
-            f"digest {outcome.digest[:16]}",
+            f"seed {scenario.seed}: {outcome.hours:.2f} h in {seconds:.1f} s, {outcome.faults} faults, "
+            f"{outcome.files} files, {outcome.steps} steps, {outcome.transactions} transactions, "
+            f"{len(outcome.violations)} violations, digest {outcome.digest[:16]}",
             flush=True,
         )
         if outcome.violations:
@@ -145,13 +152,24 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _found(simulator: Simulator, scenarios: "Sequence[Scenario]", planted: str) -> bool:
+    """Return whether a fault that was put back in shows in one of the scenarios, and print in which."""
+    for number, scenario in enumerate(scenarios, 1):
+        outcome = simulator.run(scenario, planted=planted)
+        if outcome.violations:
+            print(f"{planted}: found in schedule {number}, seed {scenario.seed}: {outcome.violations[0]}", flush=True)
+            return True
+    print(f"{planted}: not found in {len(scenarios)} schedules", flush=True)
+    return False
+
+
 def _report(simulator: Simulator, scenario: "Scenario", outcome: "Outcome", options: argparse.Namespace) -> None:
     from simulation import faults
 
     print(f"  {outcome.violations[0]}", flush=True)
     schedule, smallest = outcome.schedule, outcome
     if not options.as_is:
-        schedule, smallest = simulator.minimised(scenario, outcome, options.planted)
+        schedule, smallest = simulator.minimised(scenario, outcome)
     print(f"  {len(schedule)} of {len(outcome.schedule)} faults are enough:")
     for at, text in smallest.story[-_STORY_LINES:]:
         print(f"  {at:8.1f} s  {text}")

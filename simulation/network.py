@@ -89,6 +89,7 @@ class Network:
         self.exchanges += 1
         if client in self.onlookers:
             return ask(self.servers[host][1])
+        scheduler.touch()
         scheduler.sleep(random.expovariate(1 / weather.delay))
         server = self.servers.get(host)
         if self._cut_off(client, host):
@@ -111,6 +112,7 @@ class Network:
         scheduler.sleep(random.expovariate(1 / weather.delay))
         if self._cut_off(client, host) or random.random() < weather.lose_answer:
             self._lost(host, read)
+        scheduler.touch()
         return waiting.answer
 
     def _client(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulation import faults, oracles
+from simulation.disks import Disks
 from simulation.faults import Fault
 from simulation.scheduler import Deadlock, Process, Scheduler
 from simulation.world import World, make_plan, quiet_logging
@@ -47,9 +48,9 @@ class Outcome:
         return self.violations[0].partition(":")[0] if self.violations else ""
 
 
-def found(scheduler: Scheduler, folder: Path, workers: int, validators: int, cheats: int) -> World:
+def found(scheduler: Scheduler, disks: Disks, folder: Path, workers: int, validators: int, cheats: int) -> World:
     """Return a world that many schedules can begin from. The scheduler is installed already."""
-    world = World(scheduler, make_plan(folder, workers, validators, cheats))
+    world = World(scheduler, disks, make_plan(folder, workers, validators, cheats))
     with quiet_logging(scheduler, None):
         scheduler.run(world.found, Process("founder"))
     return world

@@ -23,6 +23,7 @@ import storage.s3
 from simulation import bucket, network
 from simulation.bucket import SimulatedBucket
 from simulation.chain import BLOCK_SECONDS, Chain
+from simulation.disks import Disks
 from simulation.engine import WEIGHTS, HashEngine, evidence, forged_proof, measure
 from simulation.network import Network
 from simulation.scheduler import Process, Scheduler
@@ -157,6 +158,7 @@ class Machine:
     over: bool = False
     seconds_per_token: float = 0.0
     held_down_until: float = 0.0
+    clock_ahead: float = 0.0
 
 
 @dataclass
@@ -165,6 +167,7 @@ class World:
     have happened."""
 
     scheduler: Scheduler
+    disks: Disks
     plan: SimulatedPlan
     config: PoolConfig = field(init=False)
     machines: dict[str, Machine] = field(default_factory=dict)
@@ -259,7 +262,7 @@ class World:
 
     def start(self, machine: Machine) -> None:
         """Start a process on its machine, which finds the disk as the one before left it."""
-        process = machine.process = Process(machine.name)
+        process = machine.process = Process(machine.name, clock_ahead=machine.clock_ahead)
         machine.starts += 1
 
         def body() -> None:
@@ -278,7 +281,7 @@ class World:
         self.scheduler.spawn(process, "main", body)
 
     def kill(self, name: str, down: float = _RESTART_SECONDS) -> None:
-        """Cut a machine's power; it starts again after `down` seconds."""
+        """Kill a process; it starts again after `down` seconds."""
         machine = self.machines[name]
         machine.held_down_until = self.scheduler.now + down
         self.scheduler.kill(machine.process)
@@ -334,6 +337,7 @@ class World:
         self.network.random.seed(f"network {seed}")
         self.chain.random.seed(f"chain {seed}")
         self.speeds.seed(f"speeds {seed}")
+        self.disks.seed(seed)
         self.network.onlookers.add("onlooker")
         self.observer = self._observe()
         for machine in self.machines.values():
@@ -391,7 +395,7 @@ class World:
             "heartbeat_seconds": _HEARTBEAT_SECONDS,
             "lease_seconds": _LEASE_SECONDS,
             "lane_seconds": 20,
-            "claim_seconds": 300,
+            "claim_seconds": 60,
             "most_loans": 64,
             "loans_a_day": 256,
         }
