@@ -345,7 +345,10 @@ class StallTimer:
             self._number, self._began, self._moved = worker.state.step, now, now
         if position != self._position:
             self._position, self._moved = position, now
-        limits = ((self._idle, self._moved, "no progress"), (self._step, self._began, "no outer step"))
+        limits = (
+            (self._idle, self._moved, f"no progress in {self._idle:.0f} s"),
+            (self._step, self._began, f"no outer step in {self._step:.0f} s"),
+        )
         for limit, since, what in limits:
             if now - since > limit:
-                raise MusterError(f"{what} in {limit:.0f} s, waiting for {why}", "look at the run's coordinator")
+                raise MusterError(f"{what}, waiting for {why}", "look at the run's coordinator")

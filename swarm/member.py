@@ -63,16 +63,16 @@ class EnvelopeOutbox:
         self._raise_mark(number)
         write_atomic(self._path(number), seal(envelope, self._account))
 
-    def found(self, own: Iterable[tuple[int, str]]) -> None:
+    def reconcile(self, own: Iterable[tuple[int, str]]) -> None:
         """Account for own envelopes, (round, key), that lie in the exchange: another home signed what is not known
         here, and what waits here for such a round is not sent."""
         for number, key in own:
             path = self._path(number)
             if path.is_file() and envelope_key(path.read_bytes()) != key:
-                log.warning("another home signs with this key: round %d is not sent. Run one home a key", number)
+                log.warning("another home signs with this key: round %d is not sent. Run one home per key", number)
                 path.unlink()
             if number > self.signed:
-                log.warning("another home has signed round %d with this key. Run one home a key", number)
+                log.warning("another home has signed round %d with this key. Run one home per key", number)
                 self._raise_mark(number)
 
     def send(self, exchange: Exchange) -> None:
@@ -132,20 +132,21 @@ class Member:
 
     def __post_init__(self) -> None:
         self._outbox = EnvelopeOutbox(self.progress.home / "outbox", self.account)
-        self._load()
+        self._refresh_engine()
 
     def advance(self) -> SwarmRound:
         """Make the next round, measured if that is due, and record it."""
         number = self.progress.next
         before = self._measure(0) if number == 0 else ()
-        measured = self.round(number)
-        result = replace(measured, held_out=before + self._measure(number + 1))
+        done = self.round(number)
+        result = replace(done, held_out=before + self._measure(number + 1))
         self.progress.finished(self.learner, self.inbox, result)
         return result
 
     def round(self, number: int) -> SwarmRound:
         """Train on the groups of round `number`. The caller records the result before the next round."""
-        mix, taken = self.mix, self._collect(number)
+        mix = self.mix
+        taken = self._collect(number)
         slots = range(self.swarm.groups)
         # Own groups come first: they show what the current policy says.
         own = self.rounds.make(self.engine, number, slots[: mix.own])
@@ -157,7 +158,7 @@ class Member:
         if self.judge is not None:
             self.inbox.state.shapes = self.judge.with_own(self.inbox.state.shapes, own)
         metrics = self.learner.train_step([group.group for group in own] + [group for _, group in drawn.chosen])
-        self._load()
+        self._refresh_engine()
         reward = sum(group.reward for group in own) / max(1, len(own))
         log.info(
             "round %d: reward %.3f of %d own groups, %d shared ones, %d doubted, %d envelopes taken, gradient %.3f%s",
@@ -180,7 +181,7 @@ class Member:
             "peers": {peer: vars(record) for peer, record in sorted(self.inbox.state.records.items())},
         }
 
-    def _load(self) -> None:
+    def _refresh_engine(self) -> None:
         """Let the engine generate with the learner's weights."""
         self.engine.load(self.learner.policy.export(self.progress.home / "policy"))
 
@@ -199,12 +200,14 @@ class Member:
 
     def _collect(self, number: int) -> int:
         """Take new envelopes and send those that wait; return how many new ones were true."""
-        taken, was_alone, self.alone = 0, self.alone, False
+        taken = 0
+        was_alone = self.alone
+        self.alone = False
         try:
             try:
                 taken = self.inbox.collect(self.exchange, number)
             finally:
-                self._outbox.found(self.inbox.own_found)
+                self._outbox.reconcile(self.inbox.own_found)
                 self.inbox.own_found.clear()
             self._outbox.send(self.exchange)
         except (MusterError, OSError) as error:
@@ -272,7 +275,7 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | Non
     folder = base_model(config.model, document.environments[0], 0)
     model = MemberModel(pool, folder)
     learner = Learner(folder, config.train, config.temperature, config.model.dtype)
-    secret = _secret(config.home / "secret")
+    secret = draw_secret(config.home / "secret")
     inspector = Inspector(document, texts, config.members)
     inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox")
     progress = MemberProgress(config.home)
@@ -281,11 +284,22 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | Non
     if evaluation.every:
         held_out = HeldOut(document.digest, model, folder, evaluation.problems)
     return Member(
-        account, document, engine, learner,
-        OwnRounds(document.digest, account.address, model, texts, document.text_bytes),
-        inbox, Retokeniser(model, config.mix.assumed_behaviour_prob), exchange, secret, config.mix, progress,
-        judge_of(config.mix, learner, model), held_out, evaluation, config.rounds,
-    )  # fmt: skip
+        account=account,
+        swarm=document,
+        engine=engine,
+        learner=learner,
+        rounds=OwnRounds(document.digest, account.address, model, texts, document.text_bytes),
+        inbox=inbox,
+        retokeniser=Retokeniser(model, config.mix.assumed_behaviour_prob),
+        exchange=exchange,
+        secret=secret,
+        mix=config.mix,
+        progress=progress,
+        judge=judge_of(config.mix, learner, model),
+        held_out=held_out,
+        measuring=evaluation,
+        last_round=config.rounds,
+    )
 
 
 def load_swarm(config: SwarmMemberConfig) -> tuple[SwarmDocument, TextEnvironments]:
@@ -294,7 +308,7 @@ def load_swarm(config: SwarmMemberConfig) -> tuple[SwarmDocument, TextEnvironmen
     document = load_document(config.document, SwarmDocument)
     if config.mix.total > document.groups:
         raise ConfigError(
-            f"a round of {config.mix.own} own and {config.mix.shared} shared groups, an envelope of this swarm holds "
+            f"a round has {config.mix.own} own and {config.mix.shared} shared groups; this swarm's envelopes hold "
             f"{document.groups}",
             "lower mix.own or mix.shared",
         )
@@ -313,8 +327,11 @@ def _open_exchange(config: SwarmMemberConfig, account: LocalAccount) -> Exchange
     return BucketExchange(Bucket(config.s3))
 
 
-def _secret(path: Path) -> bytes:
-    """The draw's secret, kept so that a restart draws as before the kill."""
-    if not path.is_file() or len(path.read_bytes()) != 32:
+def draw_secret(path: Path) -> bytes:
+    """Return the draw's secret, kept so that a restart draws as before the kill."""
+    damaged = path.is_file() and len(path.read_bytes()) != 32
+    if damaged:
+        log.warning("%s is damaged: a new secret replaces it, so the next draws differ", path)
+    if damaged or not path.is_file():
         write_atomic(path, secrets.token_bytes(32), 0o600)
     return path.read_bytes()

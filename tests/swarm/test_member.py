@@ -16,7 +16,7 @@ from swarm import plausibility
 from swarm.config import MixConfig
 from swarm.envelope import open_envelope, seal
 from swarm.inbox import RECENT_ROUNDS, Inspector
-from swarm.member import Member
+from swarm.member import Member, draw_secret
 from swarm.plausibility import PlausibilityJudge
 from swarm.sampling import InspectedGroup, usual_use
 from swarm.state import STATUS
@@ -107,7 +107,7 @@ def test_status_and_checkpoints_are_kept(world: SwarmWorld) -> None:
 
 
 def test_a_round_that_no_envelope_could_hold_is_refused(world: SwarmWorld) -> None:
-    with pytest.raises(ConfigError, match="holds 6"):
+    with pytest.raises(ConfigError, match="envelopes hold 6"):
         world.member(0, mix=MixConfig(own=4, shared=3))
 
 
@@ -244,3 +244,17 @@ def test_a_loss_without_weights_is_refused(world: SwarmWorld, tmp_path: Path) ->
     with pytest.raises(ValidationError, match="assumed_behaviour_prob"):
         world.config(0, train=other)
     world.config(0, train=other, mix=MixConfig(assumed_behaviour_prob=None))
+
+
+def test_a_damaged_secret_is_replaced_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "secret"
+    first = draw_secret(path)
+    assert draw_secret(path) == first
+    assert not caplog.records
+    path.write_bytes(first[:31])
+    second = draw_secret(path)
+    assert len(second) == 32
+    assert second != first
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} is damaged: a new secret replaces it, so the next draws differ"
+    ]
