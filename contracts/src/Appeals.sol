@@ -8,7 +8,6 @@ import {Seats} from "./Seats.sol";
 import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {AlreadyConcluded, FileData, NotYet, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
@@ -42,7 +41,7 @@ contract Appeals is SuiteContract {
 
     error NoDispute();
 
-    /// By FileId.
+    /// By `FileSlot.idOf`.
     mapping(uint256 id => Dispute) private _disputes;
 
     constructor(Suite memory suite) SuiteContract(suite, suite.appeals) {}
@@ -50,7 +49,7 @@ contract Appeals is SuiteContract {
     /// @notice Disputes the outcome of a file within its challenge window; takes `Juries.depositOf(pool, 1)` (approved
     /// before). The disputer must make the file's bytes available to the jury.
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        Dispute storage dispute_ = _disputes[FileSlot.idOf(pool, sequence)];
         dispute_.code = Pools(pools).hold(pool, sequence, file); // reverts unless the outcome is open to disputes
         (, uint256[] memory members,,,) = Court(court).decisionOf(pool, sequence);
         Court(court).setOutcome(pool, sequence, Codes.DISPUTED);
@@ -64,7 +63,7 @@ contract Appeals is SuiteContract {
     /// @notice Takes the dispute's case on (`Juries.proceed`), and resolves it once that has ended. Anyone may call. A
     /// file that may be a canary waits until its challenge window is over.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        Dispute storage dispute_ = _disputes[FileSlot.idOf(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
         if (dispute_.resolved) revert AlreadyConcluded();
         _awaitCanary(pool, sequence, file);
@@ -77,7 +76,7 @@ contract Appeals is SuiteContract {
     /// `used` the fees of jurors who had revealed, to be sent to Juries.
     function cancel(uint256 pool, uint256 sequence) external nonReentrant returns (uint256 code, uint256 used) {
         _onlyFrom(canaries, canaries);
-        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        Dispute storage dispute_ = _disputes[FileSlot.idOf(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
         if (dispute_.resolved) revert AlreadyConcluded();
         dispute_.resolved = true;
@@ -89,7 +88,7 @@ contract Appeals is SuiteContract {
     }
 
     function disputeOf(uint256 pool, uint256 sequence) external view returns (Dispute memory) {
-        return _disputes[FileId.checked(pool, sequence)];
+        return _disputes[FileSlot.idOf(pool, sequence)];
     }
 
     /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.
@@ -109,16 +108,6 @@ contract Appeals is SuiteContract {
         return Codes.lenient(dispute_.code, verdict);
     }
 
-    struct Money {
-        /// What there is to be spent: penalties and lost deposits, and what the pool pays the juries.
-        uint256 pot;
-        /// Penalties of the committee's seats: what a reward is a share of.
-        uint256 penalties;
-        uint256 reward;
-        /// What of the deposit goes back.
-        uint256 back;
-    }
-
     /// @dev The end of a dispute. Whoever had pay or stake moved has uncovered a wrong outcome and gets its deposit back
     /// whole: the juries are paid by those who were wrong, and by the pool where that is too little. Whoever was wrong
     /// loses the deposit. In between (no jury found a verdict, or a file that was paid is paid) it pays the juries.
@@ -126,45 +115,46 @@ contract Appeals is SuiteContract {
         private
     {
         dispute_.resolved = true;
-        Money memory money;
         uint256 before = dispute_.code;
         uint256 code = _outcome(dispute_, verdict);
         bool decided = Codes.isVerdict(verdict);
         bool overturned = decided && Codes.kind(code) != Codes.kind(before);
         bool right = overturned && !(Codes.isPaid(before) && Codes.isPaid(code));
 
-        uint256 cost;
-        (money.pot, cost) = Juries(juries).judge(dispute_.trial, decided ? code : verdict);
-        if (overturned) money.penalties = _penalise(dispute_, pool, sequence, file);
-        money.pot += money.penalties;
+        (uint256 pot, uint256 cost) = Juries(juries).judge(dispute_.trial, decided ? code : verdict);
+        uint256 penalties; // of the committee's seats: what a reward is a share of
+        uint256 reward;
+        uint256 back; // what of the deposit goes back
+        if (overturned) penalties = _penalise(dispute_, pool, sequence, file);
+        pot += penalties;
         Court(court).setOutcome(pool, sequence, code);
         if (right) {
-            uint256 fees = cost > money.pot ? cost - money.pot : 0;
-            money.reward = Pools(pools).resolve(pool, sequence, file, code, dispute_.deposit, fees);
-            money.pot += Pools(pools).payJury(pool, fees);
+            uint256 fees = cost > pot ? cost - pot : 0;
+            reward = Pools(pools).resolve(pool, sequence, file, code, dispute_.deposit, fees);
+            pot += Pools(pools).payJury(pool, fees);
         } else {
             Pools(pools).resolve(pool, sequence, file, code, 0, 0);
-            money.pot += dispute_.deposit;
+            pot += dispute_.deposit;
         }
-        uint256 used = Juries(juries).pay(dispute_.trial, money.pot);
-        money.pot -= used;
+        uint256 used = Juries(juries).pay(dispute_.trial, pot);
+        pot -= used;
         _send(juries, used);
         if (right) {
-            uint256 share = money.penalties * rewardBps / 10_000;
-            share = Math.min(Math.min(share, money.pot), dispute_.deposit - money.reward);
-            money.pot -= share;
-            (money.reward, money.back) = (money.reward + share, dispute_.deposit);
+            uint256 share = penalties * rewardBps / 10_000;
+            share = Math.min(Math.min(share, pot), dispute_.deposit - reward);
+            pot -= share;
+            (reward, back) = (reward + share, dispute_.deposit);
         } else if (overturned || !decided) {
-            money.back = Math.min(money.pot, dispute_.deposit);
-            money.pot -= money.back;
+            back = Math.min(pot, dispute_.deposit);
+            pot -= back;
         } else if (Codes.kind(code) == Codes.KIND_ACCEPT) {
-            uint256 compensation = Math.min(delayCompensation, money.pot);
-            money.pot -= compensation;
+            uint256 compensation = Math.min(delayCompensation, pot);
+            pot -= compensation;
             _send(Stakes(stakes).operatorOf(file.node), compensation);
         }
-        emit DisputeResolved(pool, sequence, code, overturned, money.reward);
-        _send(dispute_.disputer, money.back + money.reward);
-        _send(SINK, money.pot);
+        emit DisputeResolved(pool, sequence, code, overturned, reward);
+        _send(dispute_.disputer, back + reward);
+        _send(SINK, pot);
     }
 
     /// @dev Takes from each seat of a committee's overturned majority: together at least what the file would have
