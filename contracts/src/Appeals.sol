@@ -108,6 +108,16 @@ contract Appeals is SuiteContract {
         return Codes.lenient(dispute_.code, verdict);
     }
 
+    struct Money {
+        /// What there is to be spent: penalties and lost deposits, and what the pool pays the juries.
+        uint256 pot;
+        /// Penalties of the committee's seats: what a reward is a share of.
+        uint256 penalties;
+        uint256 reward;
+        /// What of the deposit goes back.
+        uint256 back;
+    }
+
     /// @dev The end of a dispute. Whoever had pay or stake moved has uncovered a wrong outcome and gets its deposit back
     /// whole: the juries are paid by those who were wrong, and by the pool where that is too little. Whoever was wrong
     /// loses the deposit. In between (no jury found a verdict, or a file that was paid is paid) it pays the juries.
@@ -115,46 +125,45 @@ contract Appeals is SuiteContract {
         private
     {
         dispute_.resolved = true;
+        Money memory money;
         uint256 before = dispute_.code;
         uint256 code = _outcome(dispute_, verdict);
         bool decided = Codes.isVerdict(verdict);
         bool overturned = decided && Codes.kind(code) != Codes.kind(before);
         bool right = overturned && !(Codes.isPaid(before) && Codes.isPaid(code));
 
-        (uint256 pot, uint256 cost) = Juries(juries).judge(dispute_.trial, decided ? code : verdict);
-        uint256 penalties; // of the committee's seats: what a reward is a share of
-        uint256 reward;
-        uint256 back; // what of the deposit goes back
-        if (overturned) penalties = _penalise(dispute_, pool, sequence, file);
-        pot += penalties;
+        uint256 cost;
+        (money.pot, cost) = Juries(juries).judge(dispute_.trial, decided ? code : verdict);
+        if (overturned) money.penalties = _penalise(dispute_, pool, sequence, file);
+        money.pot += money.penalties;
         Court(court).setOutcome(pool, sequence, code);
         if (right) {
-            uint256 fees = cost > pot ? cost - pot : 0;
-            reward = Pools(pools).resolve(pool, sequence, file, code, dispute_.deposit, fees);
-            pot += Pools(pools).payJury(pool, fees);
+            uint256 fees = cost > money.pot ? cost - money.pot : 0;
+            money.reward = Pools(pools).resolve(pool, sequence, file, code, dispute_.deposit, fees);
+            money.pot += Pools(pools).payJury(pool, fees);
         } else {
             Pools(pools).resolve(pool, sequence, file, code, 0, 0);
-            pot += dispute_.deposit;
+            money.pot += dispute_.deposit;
         }
-        uint256 used = Juries(juries).pay(dispute_.trial, pot);
-        pot -= used;
+        uint256 used = Juries(juries).pay(dispute_.trial, money.pot);
+        money.pot -= used;
         _send(juries, used);
         if (right) {
-            uint256 share = penalties * rewardBps / 10_000;
-            share = Math.min(Math.min(share, pot), dispute_.deposit - reward);
-            pot -= share;
-            (reward, back) = (reward + share, dispute_.deposit);
+            uint256 share = money.penalties * rewardBps / 10_000;
+            share = Math.min(Math.min(share, money.pot), dispute_.deposit - money.reward);
+            money.pot -= share;
+            (money.reward, money.back) = (money.reward + share, dispute_.deposit);
         } else if (overturned || !decided) {
-            back = Math.min(pot, dispute_.deposit);
-            pot -= back;
+            money.back = Math.min(money.pot, dispute_.deposit);
+            money.pot -= money.back;
         } else if (Codes.kind(code) == Codes.KIND_ACCEPT) {
-            uint256 compensation = Math.min(delayCompensation, pot);
-            pot -= compensation;
+            uint256 compensation = Math.min(delayCompensation, money.pot);
+            money.pot -= compensation;
             _send(Stakes(stakes).operatorOf(file.node), compensation);
         }
-        emit DisputeResolved(pool, sequence, code, overturned, reward);
-        _send(dispute_.disputer, back + reward);
-        _send(SINK, pot);
+        emit DisputeResolved(pool, sequence, code, overturned, money.reward);
+        _send(dispute_.disputer, money.back + money.reward);
+        _send(SINK, money.pot);
     }
 
     /// @dev Takes from each seat of a committee's overturned majority: together at least what the file would have

@@ -67,7 +67,14 @@ contract NodeChallenges is SuiteContract {
     );
     /// @notice `slashed` base units left the stake. The accuser got `back` of its bond, and `reward` of the slash.
     event ChallengeConcluded(
-        uint256 indexed challenge, Outcome outcome, uint256 code, uint256 slashed, uint256 back, uint256 reward
+        uint256 indexed challenge,
+        uint256 indexed pool,
+        address indexed node,
+        Outcome outcome,
+        uint256 code,
+        uint256 slashed,
+        uint256 back,
+        uint256 reward
     );
 
     error NotAscending(uint256 sequence);
@@ -86,6 +93,13 @@ contract NodeChallenges is SuiteContract {
     uint256 public constant MAX_FILES = 256;
     /// Holds of a stake beyond which no challenge is opened: half of what `Stakes` can count, whose end is for good.
     uint256 private constant MAX_HOLDS = 1 << 15;
+
+    /// @dev What a challenge moved besides its juries' fees.
+    struct Money {
+        uint256 slashed;
+        uint256 reward;
+        uint256 back;
+    }
 
     /// @notice Challenges ever opened; the last one's number.
     uint256 public opened;
@@ -126,21 +140,30 @@ contract NodeChallenges is SuiteContract {
         if (!ended) return;
         challenge_.outcome = _outcome(code);
         (uint256 pot, uint256 cost) = Juries(juries).judge(challenge_.trial, code);
-        (uint256 fees, uint256 slashed, uint256 reward, uint256 back) = (0, 0, 0, 0);
+        Money memory money;
         if (challenge_.outcome == Outcome.Upheld || challenge_.outcome == Outcome.Different) {
-            (fees, slashed, reward) = _eject(challenge_, cost > pot ? cost - pot : 0);
+            pot += _eject(challenge_, cost > pot ? cost - pot : 0, money);
         } else {
             Stakes(stakes).release(challenge_.node);
         }
-        pot += fees + challenge_.bond;
+        pot += challenge_.bond;
         uint256 used = Juries(juries).pay(challenge_.trial, pot);
         _send(juries, used);
         pot -= used;
         if (challenge_.outcome == Outcome.Refuted) pot -= _acquit(challenge_, pot);
-        else back = Math.min(pot, challenge_.bond);
-        emit ChallengeConcluded(challenge, challenge_.outcome, code, slashed, back, reward);
-        _send(challenge_.accuser, back + reward);
-        _send(SINK, pot - back);
+        else money.back = Math.min(pot, challenge_.bond);
+        emit ChallengeConcluded(
+            challenge,
+            challenge_.pool,
+            challenge_.node,
+            challenge_.outcome,
+            code,
+            money.slashed,
+            money.back,
+            money.reward
+        );
+        _send(challenge_.accuser, money.back + money.reward);
+        _send(SINK, pot - money.back);
     }
 
     function challengeOf(uint256 challenge) external view returns (NodeChallenge memory) {
@@ -183,10 +206,7 @@ contract NodeChallenges is SuiteContract {
     /// a committee's and a prize of at most the bond. What the stake does not pay the juries, the pool does, which is rid
     /// of the node; but once for each node, or challenges of an ejected one would drain it.
     /// @return fees What there is to pay the juries, at most `cost`.
-    function _eject(NodeChallenge storage challenge_, uint256 cost)
-        private
-        returns (uint256 fees, uint256 slashed, uint256 reward)
-    {
+    function _eject(NodeChallenge storage challenge_, uint256 cost, Money memory money) private returns (uint256 fees) {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
         uint256 account = Pools(pools).accountOf(pool, node);
         uint256 in_ = Stakes(stakes).nodeOf(node).pool;
@@ -199,7 +219,7 @@ contract NodeChallenges is SuiteContract {
             order.kept = account.unsettled() * terms.committee * terms.fee;
             order.fees = cost;
             (order.reward, order.rewardBps) = (challenge_.bond, COLLECTOR_BPS);
-            (slashed, fees, reward,) = Stakes(stakes).slash(node, order);
+            (money.slashed, fees, money.reward,) = Stakes(stakes).slash(node, order);
         } else {
             Stakes(stakes).release(node);
         }
