@@ -5,7 +5,7 @@ terminal of its own, and types the first fenced block of its guide. Only what th
 `https://pool.example` is the local network's service (an owner's own), `base-sepolia` as terms is `local`. Keys:
 `operator`, `validator`, `owner`, each {commands, seconds, load}: how many commands it typed, and the time from the
 first until the first pay on chain: of the operator's node, of the validator's seat, of the first node in the owner's
-pool, in whose time others opt into the pool and join it.
+pool, in whose time others join it.
 """
 
 import json
@@ -28,7 +28,6 @@ from typing import Any
 
 import httpx
 
-from localnet.network import BUCKET
 from localnet.ports import is_free
 from protocol.errors import ConfigError
 from protocol.files import user_cache
@@ -254,9 +253,7 @@ def owner(network: JourneyNetwork) -> dict[str, Any]:
     _lay_out(network, newcomer.desk)
     with ExitStack() as stack:
         stack.callback(newcomer.leave)
-        newcomer.type_guide(
-            {"pool create": lambda: _opt_in(network), "trainer run": lambda: wait_for_weights(_OWNERS_URL)}
-        )
+        newcomer.type_guide({"pool train": lambda: wait_for_weights(_OWNERS_URL)})
         stack.callback(guest.leave)
         guest.type_guide()
         return newcomer.until(lambda: any(participants(_OWNERS_URL, "nodes", "claimed").values()))
@@ -266,10 +263,7 @@ def _lay_out(network: JourneyNetwork, desk: Path) -> None:
     """Lay out what an owner has before the first command."""
     shutil.copy(network.root / "deployment" / "deployment.json", desk / "deployment.json")
     shutil.copytree((network.root / "opened").read_text(), desk / "my-model")
-    port = json.loads((network.root / "network.json").read_text())["port"] + 1
-    credentials = network.root / "homes" / "s3" / "etc" / "credentials.json"
-    bucket = {"endpoint": f"http://127.0.0.1:{port}", "bucket": BUCKET, "credentials": str(credentials)}
-    (desk / "s3.json").write_text(json.dumps(bucket))
+    shutil.copy(network.root / "s3.json", desk / "s3.json")
 
 
 def wait_for_weights(url: str) -> None:
@@ -283,14 +277,6 @@ def wait_for_weights(url: str) -> None:
         return status["step"] is not None
 
     wait_for("policy step 0", published, _COMMAND, poll=1.0)
-
-
-def _opt_in(network: JourneyNetwork) -> None:
-    """Offer the local network's seats to the new pool, as the guide says that an owner asks for."""
-    key = network.root / "keys" / "validator-1"
-    options = ["--keystore", str(key / "key.json"), "--password-file", str(key / "password"), "--yes"]
-    deployment = str(network.root / "deployment")
-    others(network.folder, "validator", "judge", "--pool", "2", "--deployment", deployment, *options)
 
 
 JOURNEYS: dict[str, Callable[[JourneyNetwork], dict[str, Any]]] = {

@@ -49,24 +49,28 @@ class ErrorKind(Enum):
 
 _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
     (ErrorKind.KNOWN_TRANSACTION, r"already ?known|already ?imported|already ?exists|known ?transaction|already in"),
-    (ErrorKind.NONCE_USED, r"nonce ?(is ?)?too ?low|old ?nonce|nonce.{0,10}already|replace.*underpriced|same nonce|"
-                           r"replacement ?not ?allowed|could not replace"),
-    (ErrorKind.NO_FUNDS, r"insufficient ?(funds|balance)|enough funds|exceeds account balance"),
+    (ErrorKind.NONCE_USED, r"nonce ?(is ?)?too ?low|old ?nonce|nonce.{0,10}already|nonce \d+ below|same nonce|"
+                           r"replace.*(underpriced|pending)|replacement ?not ?allowed|could not replace"),
+    (ErrorKind.NO_FUNDS, r"insufficient ?(funds|balance)|(enough|lack of) funds|exceeds account balance"),
     (ErrorKind.LAGGING, r"beyond .*head|invalid block range|missing trie node|nonce ?(is ?)?too ?high|nonce ?gap"),
     (ErrorKind.LOG_RANGE, r"block range|range.*(limit|exceed|wide|large|between)|limited to.*(range|blocks)|"
                           r"ranges? over|returned more than|more than .* (results|logs)|max(imum)? results|"
                           r"exceeds.*limit of|number of requested blocks|response (size|is too|too)|"
-                          r"too many (results|logs)|logs? .*too large|at most [\d,]+ blocks|time(d )?.?out"),
-    (ErrorKind.BATCH_SIZE, r"\bbatch\b.*(limit|more than|too many|not|only|exceed|size|large)|response too large|"
-                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b|array of requests"),
-    (ErrorKind.BUSY, r"rate.?limit|request limit|limit exceeded|too many (requests?|connections)|per second|"
+                          r"too many (results|logs)|logs? .*too large|at most [\d,]+ blocks|time(d )?.?out|"
+                          r"deadline exceeded"),
+    (ErrorKind.BATCH_SIZE, r"\bbatch(es|ing)?\b.*(limit|more than|too many|not|only|exceed|size|large)|"
+                           r"response too large|"
+                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b|array of requests|arrays? .*not"),
+    (ErrorKind.BUSY, r"rate.?limit|rate exceed|request limit|limit exceeded|(too many|max) (requests?|connections)|"
+                     r"per second|\brps\b|slow down|high load|pool is full|at this time|cannot fulfill|"
                      r"compute units|capacity|quota|throttl|daily|backend|time(d )?.?out|try again|"
                      r"temporar|overload|unavailable|gateway|internal server error|upstream|\bbusy\b|retry later|"
                      r"deadline exceeded|no available|^internal (json-rpc )?error\.?$"),
     (ErrorKind.LAGGING, r"header ?not ?found|unknown block|block .*not .*(found|available)|out of range|"
-                        r"\bheight\b.*not .*available"),
+                        r"\bheight\b.*not .*available|not find block|unfinalized|\bstate .*not .*(found|available)|"
+                        r"is pruned|resource not found"),
     (ErrorKind.ACCESS, r"authenticat|unauthori[sz]ed|forbidden|api.?key|project id|not authorized|upgrade|tier\b|"
-                       r"access denied|credits"),
+                       r"access denied|credits|app is inactive"),
 )  # fmt: skip
 """Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
 freely. tests/chain/test_provider.py holds the providers' answers that these patterns were written for."""

@@ -206,6 +206,7 @@ def network_lines(folder: "NetworkFolder", settings: "NetworkSettings") -> str:
             "storage": plan.s3_url,
             "metrics": f"{plan.http_url}/metrics, http://127.0.0.1:{plan.metrics_port}/metrics (trainer)",
             "deployment": plan.deployment,
+            "bucket": folder.bucket_path,
             "joining": f"muster node up --pool {plan.http_url}",
             "folder": folder.root,
             "more": "muster ps · muster logs -f · muster down",

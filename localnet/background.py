@@ -146,7 +146,7 @@ class NetworkSettings(Document):
 
 class NetworkFolder:
     """A folder that is, or is to become, a network's. `root` is absolute. `opened` is there once contracts, pool and
-    participants are on the chain, and names the base model's folder."""
+    participants are on the chain, and names the base model's folder. `bucket_path`: the bucket, for other pools."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -154,6 +154,7 @@ class NetworkFolder:
         self.state_path = root / "supervisor.json"
         self.supervisor_log = root / "logs" / "supervisor.log"
         self.opened = root / "opened"
+        self.bucket_path = root / "s3.json"
 
     @classmethod
     def at(cls, path: Path | None) -> "NetworkFolder":
@@ -306,6 +307,7 @@ class BackgroundNetwork(Demo):
         if not opened.exists():
             self._folder.forget_run()
         self.start_services()
+        write_atomic(self._folder.bucket_path, self.network.s3_settings().model_dump_json(indent=1).encode())
         base = Path(opened.read_text()) if opened.exists() else None
         if base is None or not base.is_dir():  # made once: its process takes seconds even if the cache has it
             self.say("making the base model")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
+from chain.indexer.state import group_number
 from chain.suite import Suite
 from localnet.plan import POOL, STAKE, DemoPlan, budget, pool_terms
 from protocol.accounts import LocalAccount
@@ -76,6 +77,7 @@ def voter_names(validator: str, seats: int) -> list[str]:
 
 ETHER = 10**18
 SPARE = 100 * TOKEN
+LOCAL_GROUP = "local"  # the validator group of pools with the terms of chain/networks/terms/local.toml
 GUESTS = 8  # nodes beyond the plan's own to which the service can lend a stake
 JOIN_SECONDS = 300.0
 
@@ -116,13 +118,14 @@ class Onboarding:
         side_by_side([partial(self._bond, v.name, v.seats) for v in self.plan.validators])
 
     def _bond(self, name: str, seats: int) -> None:
-        """Seats that judge the pool, which exists."""
+        """Seats that judge the pool, which exists, and in a network that lasts those of everybody's own."""
         suite = self.suite(f"validator-{name}")
+        groups = [POOL, group_number(LOCAL_GROUP)] if self.plan.background else [POOL]
         approval = suite.token.approval(suite.seats.address, seats * suite.seats.bond())
         if approval is not None:
             approval.send()
         for voter in voter_names(name, seats):
-            suite.seats.open_seat(self.ring[voter].address, [POOL]).send()
+            suite.seats.open_seat(self.ring[voter].address, groups).send()
 
     def join(self, url: str) -> None:
         """Every node joins through the service at `url`, which lends its stake."""

@@ -1,6 +1,5 @@
 """The HTTP application: what participants send, what everybody may read."""
 
-import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from orchestrator.dashboard import views
 from orchestrator.dashboard.documents import AnswerCache
 from orchestrator.dashboard.metrics import exposition
 from orchestrator.dashboard.page import interface_page, live_page
-from orchestrator.dashboard.views import CurrentService, Query
+from orchestrator.dashboard.views import CurrentService, Query, packed_response
 from orchestrator.service import Service
 from protocol import VERSION
 from protocol.api import endpoints, run, work
@@ -145,12 +144,9 @@ def get_object(
 
 
 @router.get("/", tags=["pages"], summary="The dashboard, for people", response_class=Response, responses=PAGE)
-def get_page(request: Request) -> HTMLResponse:
+def get_page(request: Request) -> Response:
     packed, policy = live_page()
-    headers = {"Content-Security-Policy": policy, "Vary": "Accept-Encoding"}
-    if "gzip" not in request.headers.get("accept-encoding", ""):
-        return HTMLResponse(gzip.decompress(packed), headers=headers)
-    return HTMLResponse(packed, headers=headers | {"Content-Encoding": "gzip"})
+    return packed_response(request, packed, "text/html; charset=utf-8", {"Content-Security-Policy": policy})
 
 
 @router.get("/docs", tags=["pages"], summary="This interface, for people", response_class=Response, responses=PAGE)

@@ -20,9 +20,9 @@ _LEADER_LOCK = 0x6C6561646572
 
 
 class BackgroundTask:
-    """A supervised thread that calls `work` every `pause` seconds. Nothing that `work` raises ends it: `problem` says
-    what failed until a call succeeds, and the next call comes after a pause that doubles up to MAX_BACKOFF seconds.
-    Should the thread end all the same, the process does."""
+    """A supervised thread that calls `work` every `pause` seconds. No Exception of `work` ends it: `problem` says what
+    failed until a call succeeds, and the next call comes after a pause that doubles up to MAX_BACKOFF seconds. Anything
+    else, such as SystemExit, ends the thread and with it the process."""
 
     def __init__(self, name: str, work: Callable[[], object], pause: float, first_backoff: float = 0.25) -> None:
         self.name, self._work, self._pause, self._first_backoff = name, work, pause, first_backoff
@@ -45,7 +45,7 @@ class BackgroundTask:
                 self._work()
                 self.problem, backoff = "", self._first_backoff
                 self._stop.wait(self._pause)
-            except BaseException as error:  # not even SystemExit may end this thread unnoticed
+            except Exception as error:
                 failure = f"{self.name}: {describe(error)}"
                 if failure != self.problem:
                     is_foreseen = isinstance(error, MusterError | SQLAlchemyError)
@@ -56,7 +56,7 @@ class BackgroundTask:
                 backoff = min(MAX_BACKOFF, 2 * backoff)
 
 
-def describe(error: BaseException) -> str:
+def describe(error: Exception) -> str:
     """Return what went wrong, in one line."""
     return error.what if isinstance(error, MusterError) else f"{type(error).__name__}: {error}".splitlines()[0]
 

@@ -85,7 +85,7 @@ class ChainWatcher:
             self._view.error = self._view.unrelayed
             if not self.current and time.monotonic() - self._reconciled_time >= RECONCILE_SECONDS:
                 self._compare(self._view.state)
-        except BaseException as error:
+        except Exception as error:
             self._view.error = describe(error)  # the page must not show an old state without saying so
             raise
 

@@ -46,7 +46,6 @@ FIRST = (
     "environments/verifiers/test_environment.py",
     "trainer/test_layouts.py",
     "calibration/test_calibrate.py",
-    "validator/test_kills.py",
     "engines/test_vllm.py",
     "swarm/test_plausibility.py",
     "trainer/test_checkpoint.py",

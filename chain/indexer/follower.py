@@ -185,7 +185,11 @@ class Follower:
         end = self._client.block(last)
         if end is None:
             raise _Moved
-        (answer,) = self._asked_twice([{"fromBlock": hex(first), "toBlock": hex(last)}])
+        try:
+            (answer,) = self._asked_twice([{"fromBlock": hex(first), "toBlock": hex(last)}])
+        except UnreachableError:  # perhaps a limit of the range, in words of a busy endpoint
+            self._range = max(1, (last - first + 1) // 4)
+            raise
         if isinstance(answer, RpcError):
             if first == last or answer.kind is ErrorKind.LAGGING:
                 raise self._refusal(answer, last)

@@ -29,6 +29,7 @@ from runtime.process import IsolatedConfig
 from runtime.supervisor import Child, Supervisor
 from storage.s3 import S3Settings
 
+GOES_ON = "the same command continues where it was"
 _POLL_SECONDS, _REPORT_SECONDS, _DRAIN_SECONDS = 1.0, 10.0, 300.0
 _ROLES: dict[str, Role] = {"worker": "operator", "validator": "validator"}
 
@@ -151,9 +152,10 @@ class UpProcess:
                         shown = line
                         typer.echo(line)
             self._drain(due)
-            return 0
         finally:
             self.supervisor.stop()
+        typer.echo(f"{self._child.name} stopped; {GOES_ON}")
+        return 0
 
     def _drain(self, due: Callable[[], str]) -> None:
         """Go on until nothing is due any more."""

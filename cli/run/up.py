@@ -28,7 +28,7 @@ from cli.pool.authorisations import Invite
 from cli.pool.document import fetch_pool_config
 from cli.profile import Profile, ProfileKey, Role, load_profile, profile_path
 from cli.run.init import make_profile
-from cli.run.process import UpProcess, isolation_words, write_config
+from cli.run.process import GOES_ON, UpProcess, isolation_words, write_config
 from cli.run.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 from cli.session import Session, ask_access, ask_service, check_access, open_session
 from environments.conformance import quick_check
@@ -254,6 +254,9 @@ class Up(ABC, Generic[F]):
         try:
             self.prepare()
             code = self.work()
+        except KeyboardInterrupt:
+            typer.echo(f"stopped; {GOES_ON}", err=True)
+            raise
         finally:
             if self.process is not None:
                 self.process.supervisor.stop()

@@ -6,7 +6,7 @@ text must have a meaning here; anything else raises `Unreadable`.
 Trees are lists whose first element names the node, so that they are JSON:
 ["num", "1.50"], ["sym", "x_1"], ["const", "pi" | "e" | "i" | "oo" | "empty"], ["add" | "mul" | "div" | "pow", a, b],
 ["neg", a], ["fn", name, a, …], ["list", …] (no order), ["tuple", "(", ")", …], ["rel", [operators], [terms]],
-["matrix", [rows]], ["ratio", a, b], ["quantity", [a, unit], …], ["percent", a], ["text", letters].
+["matrix", [rows]], ["ratio", a, b, …], ["quantity", [a, unit], …], ["percent", a], ["text", letters].
 """
 
 import functools
@@ -31,15 +31,18 @@ _UNICODE = {
     "γ": r"\gamma ", "λ": r"\lambda ", "μ": r"\mu ", "φ": r"\phi ", "ω": r"\omega ", "Δ": r"\Delta ",
     "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "，": ",", "；": ";", "（": "(", "）": ")", "＝": "=", "％": r"\%", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
-    "\u3000": " ", "\u200b": "", "\ufeff": "", "€": r"\text{€}", "£": r"\text{£}", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "\u3000": " ", "\u200b": "", "\ufeff": "", "€": r"\text{€}", "£": r"\text{£}", "¥": r"\text{¥}", "⟨": r"\langle ",
+    "⟩": r"\rangle ",
 }  # fmt: skip
 _POWERS, _INDICES = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "₀₁₂₃₄₅₆₇₈₉"
 _DIGITS = str.maketrans(_POWERS + _INDICES, "0123456789-+0123456789")
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _SIZES = "left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|displaystyle|textstyle|limits|nolimits|rm|bf|it"
 _DROPPED = re.compile(rf"(?<!\\)\\(?:(?:{_SIZES})(?![a-zA-Z])|[,;:!> ])\s?")
+_CURRENCY = re.compile(r"([€£¥])\s*(\d+(?:[.,]\d+)*)")
+_ORNAMENT = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:underline|boldsymbol|pmb)(?=\s*\{)")
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,|\\ |~|\\;|\s)\d{3})+(?![\d])")
-_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])")
+_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d|,\d)")
 _REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar)\s*\{(\d+)\}|\\(?:dot|bar)\s*\{?(\d)\}?|(?<=\.)\((\d+)\))")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,4}(?![\d.a-zA-Z{]))?")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
@@ -94,8 +97,8 @@ _CLOSING = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle", r"\lfloor"
 _MARKS = (r"\vec", r"\hat", r"\bar", r"\tilde", r"\overline", r"\overrightarrow")
 _FACTORS = frozenset((*_MARKS, "(", "{", r"\frac", r"\sqrt", r"\binom", r"\{", r"\lfloor", r"\lceil", *_CONSTANTS))
 _LEAD = re.compile(
-    r"^(?:#{2,}\s*|=\s*|(?:so |thus |hence |therefore,? )?(?:the )?(?:correct |final )?"
-    r"(?:answer|option|choice)\**\s*(?:is\b|:)\**\s*:?|(?:option|choice)\s+(?=\(?[A-Z]\b))",
+    r"^(?:#{2,}\s*|=\s*|(\\text\{)?(?:so |thus |hence |therefore,? )?(?:the )?(?:correct |final )?"
+    r"(?:answer|option|choice)\**\s*(?:is\b|:)\**\s*:?\s*(?(1)\})|(?:option|choice)\s+(?=\(?[A-Z]\b))",
     re.IGNORECASE,
 )
 
@@ -142,6 +145,7 @@ def nesting(text: str) -> int:
 
 def _spelled(text: str) -> str:
     """Return the text with one spelling for what has many."""
+    text = _CURRENCY.sub(r"\2\1", _ORNAMENT.sub("", text))
     for character, latex in _UNICODE.items():
         text = text.replace(character, latex)
     text = re.sub(r"\\(?:mathrm|mathbf|mathit|text)\s+([A-Za-z])(?![A-Za-z])", r"\1", text)
@@ -152,7 +156,7 @@ def _spelled(text: str) -> str:
     text = re.sub(
         r"√\s*(?:(\d+|[a-zA-Z])|(?=[({]))", lambda match: rf"\sqrt{{{match[1]}}}" if match[1] else r"\sqrt", text
     )
-    text = re.sub(r"\\[dtc]frac(?![a-zA-Z])", r"\\frac", text)
+    text = re.sub(r"\\[dtc](frac|binom)(?![a-zA-Z])", r"\\\1", text)
     text = re.sub(r"\\degree(?![a-zA-Z])|\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})", "°", text)
     text = text.replace("**", "^").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
     text = _SPACED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
@@ -183,7 +187,7 @@ def _tokens(text: str) -> Iterator[Token]:
         elif (depth == 0 and (match := _COMMAS.match(text, at))) or (match := _NUMBER.match(text, at)):
             yield "num", match[0].replace(",", "")
         elif match := _TEXT.match(text, at):
-            if match[1].strip().startswith("\\") or _ARITHMETIC.fullmatch(match[1]):
+            if match[1].strip().startswith(("\\", ":")) or _ARITHMETIC.fullmatch(match[1]):
                 yield from _tokens(match[1].strip())
             else:
                 yield "word", match[1]
@@ -267,11 +271,19 @@ class _Reader:
         kind, text = self._peek()
         return kind in ("word", "name") and text.strip().lower() in ("and", "or")
 
+    def _skip_space(self) -> None:
+        while self._takes(r"\quad", r"\qquad"):
+            pass
+
     def _items(self, ends: tuple[str, ...]) -> Tree:
         """Return terms with commas, semicolons, `and` or `or` between them: one term, or a list without order."""
-        items = _plus_minus(self._item())
+        items = list[Tree]()
         while True:
+            self._skip_space()
+            items += _plus_minus(self._item())
+            self._skip_space()
             separated = self._takes(",", ";", r"\\")
+            self._skip_space()
             if self._is_conjunction():
                 self._next()
                 separated = True
@@ -279,22 +291,28 @@ class _Reader:
                 return items[0] if len(items) == 1 else ["list", *items]
             if self._peek()[0] == "end" or self._peek()[1] in ends:
                 raise Unreadable("nothing follows the last comma")
-            items += _plus_minus(self._item())
 
     def _item(self) -> Tree:
         """Return a term, a ratio, or a chain of terms with relations between them."""
         terms, operators = [self._quantity()], list[str]()
         while self._peek()[0] == "op" and self._peek()[1] in _RELATIONS:
-            operators.append(_RELATIONS[self._next()[1]])
-            terms.append(self._quantity())
+            is_hint = self._peek()[1] == r"\approx" and _is_number(terms[-1])
+            operator, term = _RELATIONS[self._next()[1]], self._quantity()
+            if is_hint and _is_number(term) and self._peek()[1] not in _RELATIONS:
+                break  # \frac{5}{6} \approx 0.833 answers 5/6
+            operators.append(operator)
+            terms.append(term)
         if operators:
             return ["rel", operators, terms]
-        return ["ratio", terms[0], self._quantity()] if self._takes(":") else terms[0]
+        while self._takes(":"):
+            terms.append(self._quantity())
+        return ["ratio", *terms] if len(terms) > 1 else terms[0]
 
     def _quantity(self) -> Tree:
         """Return a sum, with its unit if there is one: 5 cm, 5 hours 30 minutes, 5 km/h."""
         kind, text = self._peek()
-        if kind == "word" and not _is_function(text) and not re.fullmatch(r"\s*[A-Za-z]\s*", text):
+        is_word = kind == "name" and len(text) > 3 and text not in _UNITS and self._tokens[self._at + 1][0] == "num"
+        if (is_word or kind == "word") and not _is_function(text) and not re.fullmatch(r"\s*[A-Za-z]\s*", text):
             return self._named()
         money = self._takes(r"\$")
         value = self._sum()
@@ -311,7 +329,7 @@ class _Reader:
     def _named(self) -> Tree:
         """Return what stands in a \\text: a letter of a choice, or words."""
         words = [self._next()[1]]
-        while self._peek()[0] in ("word", "name") and not self._is_conjunction():
+        while self._peek()[0] in ("word", "name", "num") and not self._is_conjunction():
             words.append(self._next()[1])
         text = " ".join(" ".join(words).split())
         if inner := re.fullmatch(r"\(?([A-Za-z])\)?[.:]?", text):
@@ -328,7 +346,7 @@ class _Reader:
             is_name = text in _UNITS or unit.endswith("/") or (len(text) > 3 and not _is_function(text))
             is_name = is_name or (unit == "degree" and text in ("C", "F"))
             if kind == "word" or (kind == "name" and is_name):
-                if self._is_conjunction() or not re.fullmatch(r"[A-Za-z€£°. /²³]+", text.strip() or "!"):
+                if self._is_conjunction() or not re.fullmatch(r"[A-Za-z€£¥°. /²³]+", text.strip() or "!"):
                     break
                 self._next()
                 words = " ".join(text.split()).removesuffix(" and")
@@ -462,12 +480,16 @@ class _Reader:
         if kind in ("name", "word"):
             return self._letters(text.strip())
         self._next()
-        if kind == "num":
-            return ["num", text]
+        if kind == "num":  # with a base it is a name: 1011_2 equals nothing but itself
+            return ["sym", f"{text}_{''.join(_flat(self._argument(sign=True)))}"] if self._takes("_") else ["num", text]
         if kind == "env":
             return _environment(text)
         if text in ("{", "|"):
             tree = self._sum()
+            if text == "{" and self._takes(r"\over"):
+                tree = ["div", tree, self._sum()]
+            elif text == "{" and self._takes(r"\choose"):
+                tree = ["fn", "binomial", tree, self._sum()]
             self._expect({"{": "}", "|": "|"}[text])
             return tree if text == "{" else ["fn", "abs", tree]
         if text in _CONSTANTS:
@@ -570,6 +592,13 @@ class _Reader:
 
 def _is_function(name: str) -> bool:
     return name.strip() in _FUNCTIONS or name.strip() in _WORDS
+
+
+def _is_number(tree: Any) -> bool:
+    """Whether no letter or function of an unknown name is in a tree."""
+    if isinstance(tree, list):
+        return tree[:1] not in (["sym"], ["text"]) and all(map(_is_number, tree))
+    return not str(tree).startswith("named ")
 
 
 def _letter(name: str) -> Tree:

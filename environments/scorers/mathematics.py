@@ -27,7 +27,7 @@ _SAID = re.compile(
 )
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\{([^{}]*)\}")
 _ONE_WORD = re.compile(r"(?:(?:option|choice) )?\(?[A-Za-z]+\)?\.?", re.IGNORECASE)
-_CHOICE = re.compile(r"\(?([A-Z])[).:]\s")
+_CHOICE = re.compile(r"\(?([A-Z])[).:]\s+(?=[\w$(-]|\\(?![a-z])|\\(?:text|d?frac|sqrt)\b)")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|[。?\n]")
 _SPAN = re.compile(r"(?:\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\])\s*[.。]?\s*$", re.S)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w/])")
@@ -48,10 +48,14 @@ def score(answer_text: str, reference: str) -> float:
     \boxed{…}; without one, it follows `the answer is`, or is the formula at the text's end, or the only number of its
     last sentence. Raise ScoringUnavailable where this machine cannot decide."""
     try:
-        wanted, answer = _read_reference(reference), final_answer(answer_text)
-        if wanted[0] == "sym" and (choice := _CHOICE.match(_TEXT.sub(r"\1 ", answer).strip())):  # `(A) 5` chooses A
-            return float(wanted[1] == choice[1])
+        (asked, wanted), (letter, answer) = _read_reference(reference), _choice(final_answer(answer_text))
+        if letter and (asked or wanted[0] == "sym") and letter != (asked or wanted[1]):
+            return 0.0
+        if letter and wanted[0] == "sym":
+            return 1.0
         given = _read(answer)
+        if asked and given == ["sym", asked]:
+            return 1.0
     except Unreadable:
         return 0.0
     return _compare(canonical_json(wanted), canonical_json(given))
@@ -66,8 +70,16 @@ def check_reference(reference: str) -> None:
         raise ConfigError(what, "drop the problem") from None
 
 
-def _read_reference(reference: str) -> Tree:
-    return _read(final_answer(reference) if _BOX.search(reference) else reference.strip())
+def _read_reference(reference: str) -> tuple[str, Tree]:
+    """Return the letter of a choice before a reference, or nothing, and the rest of it as a tree."""
+    letter, rest = _choice(final_answer(reference) if _BOX.search(reference) else reference.strip())
+    return letter, _read(rest)
+
+
+def _choice(answer: str) -> tuple[str, str]:
+    """Return the letter of `(A) 5` and what follows it; no letter where the text begins otherwise."""
+    text = _TEXT.sub(r"\1 ", answer).strip()
+    return (match[1], text[match.end() :]) if (match := _CHOICE.match(text)) else ("", answer)
 
 
 def final_answer(text: str) -> str:
@@ -82,13 +94,13 @@ def final_answer(text: str) -> str:
     if ends:
         rest = text[ends[-1] :].strip()
         rest = rest.removesuffix("**").strip() if rest.count("**") == 1 else rest  # **Answer: 5**
-        return rest[: choice.end()] if (choice := _CHOICE.match(rest)) else _SENTENCE_END.split(rest, maxsplit=1)[0]
+        return _SENTENCE_END.split(rest, maxsplit=1)[0]
     if match := _SPAN.search(text):
         *_, before = _SENTENCE_END.split(text[: match.start()])
         return "" if _DENIED.search(before) else next(span for span in match.groups() if span is not None)
     if text.endswith("?"):
         return ""
-    if "\n" not in text and (_ONE_WORD.fullmatch(text) or not re.search(r"(?<!\\)\b[A-Za-z]{2,}", text)):
+    if "\n" not in text and (_ONE_WORD.fullmatch(text) or not re.search(r"(?<!\\)\b[A-Za-z\u0400-\u04ff]{2,}", text)):
         return text
     sentences = [sentence for sentence in _SENTENCE_END.split(text) if sentence.strip()]
     numbers = _NUMBER.findall(sentences[-1]) if sentences and not _DENIED.search(sentences[-1]) else []

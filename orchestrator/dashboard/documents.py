@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from chain.indexer.records import Account, Seat, Slash, Status, Submission
 from orchestrator.heartbeats import Heartbeat, node_state
-from orchestrator.ledger import escrow, fees_paid, label, rows
+from orchestrator.ledger import fees_paid, label, rows
 from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
@@ -115,7 +115,7 @@ class Snapshot:
             "owner": self.pool.owner if self.pool else None,
             "started": self.service.started,
             "usable_step": self.view.usable_step(self.state),
-            "escrow": escrow(self.state, self.pool_id) if self.pool else None,
+            "escrow": self.service.leases.escrow(),
             "reconciliation": compared,
         }
 
@@ -228,9 +228,11 @@ class Snapshot:
         return self.answers.get("ledger", lambda: rows(self.state, self.pool_id, int(self.now)) if self.pool else [])
 
     def tallies(self) -> dict[int, "StepTally"]:
+        return self.answers.get("tallies", self._tallies)
+
+    def _tallies(self) -> dict[int, "StepTally"]:
         files = self.state.submissions_of(self.pool_id)
-        facts = ((file.step, file.status.value, file.units, file.time, file.decided_time) for file in files)
-        return self.answers.get("tallies", lambda: tallies(facts))
+        return tallies((file.step, file.status.value, file.units, file.time, file.decided_time) for file in files)
 
     # Policy steps, files and what became of them
 

@@ -21,7 +21,7 @@ from orchestrator.ledger import escrow
 from orchestrator.scheduling import scheduler
 from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
 from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Pace, QueueState, Requester, Rule, Wait
-from protocol.api.run import InFlightEntry
+from protocol.api.run import EscrowEntry, InFlightEntry
 
 # Longest time for which a count of files in flight is used while nothing is known to have changed.
 RECOUNT_SECONDS = 0.5
@@ -196,6 +196,14 @@ class Leases:
             count = self._queue_state().count
             assert count is not None
             return count
+
+    def escrow(self) -> EscrowEntry | None:
+        """Return the pool's escrow now, from sums that are kept; None while the pool is not on chain."""
+        with self._lock:
+            self._sync()
+            state = self._view.state
+            self.facts(state)
+            return escrow(state, self._view.pool_id, self._aggregates.sums) if self._view.pool(state) else None
 
     def prune(self, leads: bool) -> None:
         """Drop leases that ran out long ago, from the database if this replica `leads`."""

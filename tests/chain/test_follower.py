@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from eth_abi.abi import encode
 
 from chain.client import ChainClient
 from chain.indexer.follower import Follower
-from chain.indexer.logs import accepted
+from chain.indexer.logs import Event, accepted
 from chain.indexer.store import EventStore
+from chain.rpc import ChainReader, FailoverProvider
 from chain.transactions import Call
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from tests.chain.conftest import ALICE, amounts, follow, mint
@@ -107,6 +109,28 @@ def test_ranges_shrink_to_what_the_endpoint_allows(deployed: Deployed, proxy: Pr
     follower = Follower(ChainClient([proxy.url], 31337), deployed.deployment, tmp_path / "events.db")
     assert amounts(follower.poll().events) == [1, 2, 3, 4, 5]
     assert max(ranges) > 100 > 20 >= ranges[-1]
+
+
+def test_ranges_shrink_where_a_limit_is_told_as_trouble(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:
+    mint(deployed, 1)
+    deployed.chain.mine(100)
+
+    def rule(request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["method"] != "eth_getLogs" or "fromBlock" not in request["params"][0]:
+            return None
+        query = request["params"][0]
+        too_many = int(query["toBlock"], 16) - int(query["fromBlock"], 16) >= 20
+        return {"error": {"code": -32005, "message": "limit exceeded"}} if too_many else None
+
+    proxy.rule = rule
+    reader = ChainReader(FailoverProvider([proxy.url], 31337, patience=0.2))
+    follower = Follower(reader, deployed.deployment, tmp_path / "events.db")
+    events: list[Event] = []
+    for _ in range(6):
+        with suppress(UnreachableError):
+            events += follower.poll().events
+    assert amounts(events) == [1]
+    reader.close()
 
 
 def test_nothing_is_lost_when_a_poll_fails_half_way(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:

@@ -130,6 +130,12 @@ RATE_LIMITS = answers(
     ("dRPC", 200, 0, "no available nodes"),
     ("geth", 200, -32000, "context deadline exceeded"),
     ("any", 200, -32000, "server is busy, please retry later"),
+    ("Infura", 200, -32005, "project ID request rate exceeded"),
+    ("Cloudflare", 200, -32046, "Cannot fulfill request"),
+    ("Alchemy", 200, -32000, "Unable to complete request at this time."),
+    ("any", 200, -32000, "We are experiencing high load, please slow down"),
+    ("Chainstack", 200, -32600, "You've exceeded the RPS limit available on the current plan"),
+    ("any", 200, -32000, "max requests reached"),
 )
 LAGGING = answers(
     ("geth", 200, -32000, "header not found"),
@@ -137,6 +143,12 @@ LAGGING = answers(
     ("Base public", 200, -32019, "block is out of range"),
     ("Erigon", 200, -32000, "block not found: 0x10"),
     ("geth", 200, -32000, "missing trie node 5d3 (path ) state 0x5d3 is not available, not found"),
+    ("geth", 200, -32000, "historical state not available in path scheme yet"),
+    ("Nethermind", 200, -32001, "could not find block"),
+    ("Avalanche", 200, -32000, "cannot query unfinalized data"),
+    ("reth", 200, -32603, "state not found for block 5"),
+    ("reth", 200, -32001, "state at block #5 is pruned"),
+    ("QuickNode", 200, -32001, "resource not found"),
 )
 LOG_RANGES = answers(
     ("Base public", 413, -32614, "eth_getLogs is limited to a 10,000 range"),
@@ -150,6 +162,7 @@ LOG_RANGES = answers(
     ("PublicNode", 200, -32701, "exceed maximum block range: 50000"),
     ("Coinbase", 200, -32602, "query exceeds max results 20000, retry with the range 1-2"),
     ("Erigon", 200, -32000, "query timeout exceeded"),
+    ("geth", 200, -32000, "context deadline exceeded"),
     ("thirdweb", 200, -32005, "Maximum allowed number of requested blocks is 1000"),
     ("Chainstack", 200, -32008, "Response is too big"),
     ("geth", 200, -32003, "response too large"),
@@ -169,12 +182,15 @@ BATCH_SIZES = answers(
     ("any", 200, -32600, "Batch requests are not supported"),
     ("any", 403, -32600, "batch requests are only available for paid plans"),
     ("any", 200, -32005, "Array of requests is too large"),
+    ("any", 200, -32600, "batching is not allowed"),
+    ("any", 200, -32600, "JSON-RPC arrays are not supported"),
 )
 ACCESS = answers(
     ("Alchemy", 401, -32600, "Must be authenticated!"),
     ("Infura", 401, -32600, "invalid project id"),
     ("Ankr", 403, -32052, "API key is not allowed to access blockchain"),
     ("QuickNode", 403, -32600, "unauthorized"),
+    ("Alchemy", 200, -32600, "App is inactive"),
 )
 SENDING = [
     (ErrorKind.KNOWN_TRANSACTION, "already known"),
@@ -188,6 +204,10 @@ SENDING = [
     (ErrorKind.NONCE_USED, "NonceTooLow"),
     (ErrorKind.NONCE_USED, "replacement transaction underpriced"),
     (ErrorKind.NONCE_USED, "ReplacementNotAllowed"),
+    (ErrorKind.NONCE_USED, "future transaction tries to replace pending"),
+    (ErrorKind.NONCE_USED, "Transaction nonce 5 below sender account nonce 6"),
+    (ErrorKind.NO_FUNDS, "lack of funds (0) for max fee (100)"),
+    (ErrorKind.BUSY, "txpool is full"),
     (ErrorKind.NO_FUNDS, "insufficient funds for gas * price + value"),
     (ErrorKind.NO_FUNDS, "InsufficientFunds, Balance is 0"),
     (ErrorKind.NO_FUNDS, "Upfront cost exceeds account balance"),

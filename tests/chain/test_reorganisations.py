@@ -17,45 +17,6 @@ from protocol.errors import UnreachableError
 from tests.chain.conftest import ALICE, amounts, follow, mint
 from tests.chain.proxy import Proxy
 from tests.conftest import Deployed
-from tests.orchestrator.chain import replay
-
-
-def test_a_reorganisation_is_rolled_back(deployed: Deployed, tmp_path: Path) -> None:
-    follower = follow(deployed, tmp_path)
-    mint(deployed, 1)
-    projection = Projection(follower)
-    projection.refresh()
-    stable = follower.head
-    for base_units in (10, 20):
-        mint(deployed, base_units)
-        assert projection.refresh()
-    assert projection.state.balances[ALICE] == 31
-    deployed.chain.rpc("anvil_reorg", 2, [])
-    assert projection.refresh()
-    assert projection.state.generation == 1
-    assert projection.state.balances[ALICE] == 1
-    assert projection.state.head == stable + 2
-    mint(deployed, 5)
-    projection.refresh()
-    assert projection.state.balances[ALICE] == 6
-    again = replay(follower.history())
-    again.head = projection.state.head
-    assert again == projection.state
-
-
-def test_a_reorganisation_while_it_was_stopped(deployed: Deployed, tmp_path: Path) -> None:
-    mint(deployed, 1)
-    follower = follow(deployed, tmp_path)
-    follower.poll()
-    mint(deployed, 10)
-    follower.poll()
-    follower.close()
-    deployed.chain.rpc("anvil_reorg", 1, [])
-    deployed.chain.mine(3)
-    follower = follow(deployed, tmp_path)
-    batch = follower.poll()
-    assert batch.rollback_to == batch.head - 4
-    assert amounts(list(follower.history())) == [1]
 
 
 def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deployed, tmp_path: Path) -> None:

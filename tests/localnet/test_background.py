@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from chain.indexer.state import needed
+from chain.indexer.state import group_number, needed
 from cli.pool.config import load_terms
 from localnet.background import (
     SEATS,
@@ -35,7 +36,8 @@ from localnet.background import (
     take_down,
 )
 from localnet.network import final_exits
-from localnet.plan import budget, pool_config, pool_terms
+from localnet.onboarding import LOCAL_GROUP, KeyRing, Onboarding
+from localnet.plan import POOL, budget, pool_config, pool_terms
 from protocol.encoding import TOKEN
 from protocol.errors import ConfigError, MusterError
 from runtime.supervisor import Child, Supervisor, restart_pause
@@ -111,6 +113,40 @@ def test_a_network_lasts_until_it_is_taken_down_and_its_seats_are_enough_for_a_p
     assert steps == plan_of(folder_at(tmp_path), settings).steps == 1_000_000, "years, not minutes"
     own = load_terms(Path("local"), bytes(32), 4096)
     assert needed(own) <= SEATS
+    assert own.group == group_number(LOCAL_GROUP)
+
+
+class BondingSuite:
+    """Notes which groups each seat is opened for."""
+
+    def __init__(self) -> None:
+        self.seats = self.token = self
+        self.address, self.opened = "", list[list[int]]()
+
+    def bond(self) -> int:
+        return 1
+
+    def approval(self, spender: str, base_units: int) -> None:
+        return None
+
+    def open_seat(self, voter: str, groups: list[int]) -> "BondingSuite":
+        self.opened.append(groups)
+        return self
+
+    def send(self) -> None: ...
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_the_seats_of_a_network_that_lasts_also_judge_pools_of_ones_own(
+    lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_at(tmp_path)
+    plan = replace(plan_of(folder, settle_settings(folder, {})), background=lasting)
+    suite = BondingSuite()
+    monkeypatch.setattr(Onboarding, "suite", lambda onboarding, name: suite)
+    Onboarding(plan, KeyRing(tmp_path / "keys")).bond()
+    own = load_terms(Path("local"), bytes(32), 4096).group
+    assert suite.opened == [[POOL, own] if lasting else [POOL]] * SEATS
 
 
 def test_an_interrupted_first_start_leaves_settings_and_logs(tmp_path: Path) -> None:

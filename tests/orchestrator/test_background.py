@@ -1,5 +1,6 @@
 """Background threads outlive whatever happens in them, and say so while they fail."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,12 @@ from orchestrator.db import Database, default_url
 from orchestrator.main import background_tasks
 from protocol.errors import UnreachableError
 from protocol.waits import wait_for
+from runtime import entry
 from tests.orchestrator.chain import NODE
 from tests.orchestrator.conftest import Desk
 
 FULL = PoolTimeout("QueuePool limit of size 16 reached")
-FAILURES = [FULL, UnreachableError("S3 does not answer"), KeyError("x"), SystemExit(3)]
+FAILURES = [FULL, UnreachableError("S3 does not answer"), KeyError("x")]
 
 
 def exhausted(*_: object) -> None:
@@ -29,7 +31,7 @@ class Work:
     """Fails while `error` is set; counts its successes."""
 
     def __init__(self) -> None:
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
         self.done = 0
 
     def __call__(self) -> None:
@@ -39,7 +41,7 @@ class Work:
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
-def test_a_thread_outlives_every_failure_and_names_it(error: BaseException) -> None:
+def test_a_thread_outlives_every_failure_and_names_it(error: Exception) -> None:
     work = Work()
     task = BackgroundTask("work", work, 0.01, first_backoff=0.01)
     task.start()
@@ -51,6 +53,15 @@ def test_a_thread_outlives_every_failure_and_names_it(error: BaseException) -> N
     wait_for("the work to continue", lambda: work.done > done, 20, poll=0.01)
     wait_for("the problem to be over", lambda: not task.problem, 20, poll=0.01)
     task.stop()
+
+
+def test_what_asks_to_exit_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr(entry._Death, "follow", staticmethod(messages.append))
+    task = BackgroundTask("work", lambda: sys.exit("killed by the test"), 0.01, first_backoff=0.01)
+    task.start()
+    wait_for("its end", lambda: messages or None, 20, poll=0.01)
+    assert messages == ["the thread `work` died: SystemExit: killed by the test"]
 
 
 @pytest.fixture

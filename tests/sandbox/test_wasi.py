@@ -209,7 +209,7 @@ def test_another_interpreter_or_version_of_wasmtime_is_not_used(
         wasi.engine()
 
 
-@pytest.mark.parametrize("which", ["code", "memory", "entry"])
+@pytest.mark.parametrize("which", [pytest.param("code", marks=pytest.mark.slow), "memory", "entry"])
 def test_what_is_damaged_is_made_again(which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     image.make_image("python")
     made = [wasi.cached("code"), image._path("python"), image._path("python").with_suffix(".json")]

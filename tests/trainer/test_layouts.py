@@ -117,7 +117,15 @@ def half(world: int, base: Path, optimizer: OptimizerConfig) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("world", "shard", "context"), [(2, 0, 1), (4, 0, 1), (4, 2, 1), (2, 1, 1), (2, 0, 2), (4, 2, 2)]
+    ("world", "shard", "context"),
+    [
+        (2, 0, 1),
+        (2, 1, 1),
+        (4, 2, 2),  # shards, replicas and parts of rows at once
+        pytest.param(4, 0, 1, marks=pytest.mark.slow),
+        pytest.param(4, 2, 1, marks=pytest.mark.slow),
+        pytest.param(2, 0, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_ten_steps_on_several_ranks_are_those_of_one_process(base: Path, world: int, shard: int, context: int) -> None:
     whole_run, made = alone(base), together(world, base, parallel=ParallelConfig(shard=shard, context=context))
@@ -163,7 +171,7 @@ def test_a_run_resumed_on_as_many_ranks_is_the_same_to_the_bit(base: Path, optim
 
 
 @pytest.mark.parametrize("saving", ["checkpoint_activations", "offload_optimizer"])
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_what_saves_memory_changes_nothing(base: Path, saving: str, world: int) -> None:
     made = together(world, base, memory=ROWS.model_copy(update={saving: True}))[0]
     assert error(alone(base), made) < 1e-5

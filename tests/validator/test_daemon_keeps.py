@@ -1,15 +1,17 @@
 """Whoever accepts keeps the bytes: an owner who serves a file to its committee and then to nobody, on a real chain with
 validators that keep, announce and serve over HTTP, and with some that do not."""
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import Submission
+from chain.indexer.records import Panel, Submission
+from chain.transactions import Call, PendingTransaction, Price, Sender
 from protocol.verdict import Code
 from storage.keys import MissingObjectError, object_key
 from storage.transfers import HttpObjects, download
@@ -137,6 +139,53 @@ def test_with_the_bytes_shown_the_acceptance_stands_and_the_disputer_pays(owner:
     assert owner.lost == 0
     assert owner.balance == paid, "its deposit is lost"
     assert len(owner.mirrors) == 1, "announced once, for all seats of the process"
+
+
+def test_whoever_dies_after_a_vote_shows_it_and_its_evidence(
+    owner: HidingOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a vote is sent, all that it stands on is on disk: no death changes it, nor costs a seat anything. Both
+    processes are started anew from their disks with their votes under way."""
+    game, sent, missing, launch = owner.game, list[str](), list[str](), Sender._launch
+
+    def checked(sender: Sender, call: Call, gas: int, price: Price) -> PendingTransaction:
+        body, _, kind = call.label.partition(".")
+        if kind in ("commit", "vote"):
+            folder = (owner.committee if body == "Court" else owner.others).folder
+            ballots = [json.loads(path.read_bytes()) for path in folder.glob("ballots/*.json")]
+            said = [
+                one for one in ballots if one["commitment" if kind == "commit" else "verdict_hash"] in call.data.hex()
+            ]
+            kept = [*folder.glob("files/*.parquet")] or body == "Juries"
+            if not (said and kept and list(folder.glob(f"verdicts/*/{said[0]['verdict_hash']}.json"))):
+                missing.append(call.label)
+            sent.append(call.label)
+        return launch(sender, call, gas, price)
+
+    monkeypatch.setattr(Sender, "_launch", checked)
+
+    def die_and_reveal(world: ValidatorWorld, voters: list[str], panel: Callable[[], Panel]) -> None:
+        """Die once two have committed; the process that follows reveals what those committed to."""
+        turns(world.start(*voters[:2]), lambda: len(panel().commits) == 2)
+        world.stop()
+        commits = dict(panel().commits)
+        turns(world.start(*voters), lambda: panel().all_revealed)
+        assert {member: panel().commits[member] for member in commits} == commits
+        assert all(commits.values())
+
+    die_and_reveal(owner.committee, owner.members, lambda: game.state.lanes[game.pool, 0].round)
+    committee = owner.committee.running[-1][0]
+    turns(committee, lambda: game.state.lanes[game.pool, 0].round.settled)
+    owner.served.clear()
+    owner.dispute()
+    turns(committee, lambda: owner.mirrors)
+    (trial,) = game.state.trials
+    game.mine_to(game.state.trials[trial].seed_block + 1)
+    jury = game.suite.juries.committee_of((trial,))
+    assert jury is not None
+    die_and_reveal(owner.others, list(jury.voters), lambda: game.state.trials[trial])
+    assert (owner.now.code, owner.lost, missing) == (Code.ACCEPT, 0, [])
+    assert {"Court.commit", "Juries.commit"} <= set(sent)
 
 
 def test_without_a_place_to_show_them_no_jury_confirms_the_votes(

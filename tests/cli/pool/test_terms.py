@@ -47,7 +47,7 @@ def test_amounts_become_base_units_and_defaults_hold(tmp_path: Path) -> None:
     assert terms.configHash == b"\x11" * 32
     config = pool_config(7, 30)
     local = load_terms(Path("local"), config.digest, config.work.units)
-    assert pool_terms(config) == replace(local, drawBlocks=64), "the demo pays and waits as a local pool does"
+    assert pool_terms(config) == replace(local, drawBlocks=64, group=0), "the demo pays and waits as a local pool does"
     assert local.drawBlocks <= 3 * NetworkConfig.load("local").suite.epoch_blocks
     assert pool_terms(config).drawBlocks <= 3 * EPOCH_BLOCKS
     for name in ("none.toml", "mainnet"):

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from chain.indexer.state import State
 from orchestrator.app import create_app
 from orchestrator.dashboard.documents import CACHED_ANSWERS, AnswerCache, Snapshot, StepTally, record, tallies
 from orchestrator.dashboard.results import documents
-from orchestrator.dashboard.views import history
+from orchestrator.dashboard.views import get_overview, history
+from orchestrator.ledger import escrow
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
@@ -285,3 +287,24 @@ def test_what_is_no_parameter_is_no_reason_to_compute_an_answer_again(
     assert len(computed) == 1, "defaults that are written out are the same parameters"
     http.get(f"/v1/nodes{waiting}&after=25")
     assert len(computed) == 2
+
+
+def test_an_answer_is_compressed_for_whoever_takes_that(busy: Desk) -> None:
+    packed = busy.http.get("/v1/record", headers={"Accept-Encoding": "br, gzip"})
+    plain = busy.http.get("/v1/record", headers={"Accept-Encoding": "identity"})
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert "content-encoding" not in plain.headers
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 3
+    assert packed.json() == plain.json()
+
+
+def test_an_overview_of_unchanged_files_does_not_sum_them_again(busy: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, read = AnswerCache(60.0), list[int]()
+    every = State.submissions_of
+    monkeypatch.setattr(State, "submissions_of", lambda state, *of: read.append(1) or every(state, *of))
+    first = get_overview(Snapshot(busy.service, answers))
+    assert read
+    read.clear()
+    assert get_overview(Snapshot(busy.service, answers)) == first
+    assert not read
+    assert first.escrow == escrow(busy.view.state, 1)
