@@ -136,7 +136,7 @@ class Onboarding:
         pool = PoolId(self.plan.chain_id, suite.pools.address, POOL)
         wish = join_request(suite, node, self.ring[f"operator-{name}"].address, sponsor.address, POOL)
         with closing(OrchestratorClient(url, node, pool)) as service:
-            wait_for(f"node {name} to join", lambda: service.join(wish).member, JOIN_SECONDS, hint="see its log")
+            wait_for(f"node {name} to join", lambda: service.join(wish).member, JOIN_SECONDS, 1.0, "see its log")
 
     def create_pool(self, config: PoolConfig) -> int:
         """Escrow the budget and name the service. Returns the pool's number, which seats can opt into."""

@@ -142,7 +142,7 @@ def ensure_key(path: Path, password_file: Path | None) -> str:
 def _password_file(path: Path) -> str:
     check_private(path, "the password file ")
     try:
-        text = read_bounded(path, 4096, "the password file ").decode("utf-8-sig")
+        text = _decoded(read_bounded(path, 4096, "the password file "))
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text", "name the right file") from None
     password = text.removesuffix("\n").removesuffix("\r")
@@ -158,8 +158,7 @@ def _read(path: Path) -> dict[str, Any]:
         data = file.read(_MAX_BYTES + 1)
     document: Any = {}
     with suppress(ValueError):
-        text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")  # of PowerShell
-        document = parse_json(text.encode()) if len(data) <= _MAX_BYTES else {}
+        document = parse_json(_decoded(data).encode()) if len(data) <= _MAX_BYTES else {}
     document = document if isinstance(document, dict) else {}
     if _has_duplicates(document):
         raise IntegrityError(f"{path} has a field twice, but for capitals", "restore it from a backup")
@@ -169,6 +168,11 @@ def _read(path: Path) -> dict[str, Any]:
     if lowered.get("address", "") is None:
         del lowered["address"]
     return lowered
+
+
+def _decoded(data: bytes) -> str:
+    """Return the text of a file in UTF-8, or in UTF-16 with its mark, as PowerShell writes it."""
+    return data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
 
 
 def _has_duplicates(part: Any) -> bool:

@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 24
 @dataclass(frozen=True, order=True)
 class Fault:
     """One fault: it begins `at` so many seconds and lasts `seconds`. `who`: a process, or two of them with a space
-    between. `amount`: a probability, or blocks."""
+    between. `amount`: a probability, blocks, seconds, or exchanges and writes until the power is cut."""
 
     at: float
     kind: str
@@ -62,6 +62,19 @@ def _weather(kind: str, most: float) -> Callable[[Random, float, list[str]], Fau
     return make
 
 
+def _cut_power(random: Random, at: float, machines: list[str]) -> Fault:
+    return Fault(at, "cut power", random.choice(machines), 60.0, float(random.randrange(1, 60)))
+
+
+def _set_clock(random: Random, at: float, machines: list[str]) -> Fault:
+    seconds, ahead = round(random.uniform(5, 60), 1), round(random.uniform(-10, 10), 1)
+    return Fault(at, "set clock", random.choice(machines), seconds, ahead)
+
+
+def _fill_disk(random: Random, at: float, machines: list[str]) -> Fault:
+    return Fault(at, "fill disk", random.choice(machines), round(random.uniform(5, 40), 1))
+
+
 def _halt(random: Random, at: float, machines: list[str]) -> Fault:
     return Fault(at, "halt", "", round(random.uniform(5, 60), 1))
 
@@ -72,6 +85,9 @@ def _reorganise(random: Random, at: float, machines: list[str]) -> Fault:
 
 _KINDS: dict[str, Callable[[Random, float, list[str]], Fault]] = {
     "kill": _kill,
+    "cut power": _cut_power,
+    "set clock": _set_clock,
+    "fill disk": _fill_disk,
     "cut": _cut,
     "lose requests": _weather("lose requests", 0.5),
     "lose answers": _weather("lose answers", 0.5),
@@ -112,6 +128,21 @@ def _happen(world: "World", fault: Fault) -> None:
         world.start_store()
     elif fault.kind == "kill":
         world.kill(fault.who, fault.seconds)
+    elif fault.kind == "cut power":
+        process = world.machines[fault.who].process
+        process.cut_after = int(fault.amount)
+        time.sleep(fault.seconds)
+        process.cut_after = 0
+    elif fault.kind == "set clock":
+        machine = world.machines[fault.who]
+        machine.clock_ahead = machine.process.clock_ahead = fault.amount
+        time.sleep(fault.seconds)
+        machine.clock_ahead = machine.process.clock_ahead = 0.0
+    elif fault.kind == "fill disk":
+        process = world.machines[fault.who].process
+        process.disk_full = True
+        time.sleep(fault.seconds)
+        process.disk_full = False
     elif fault.kind == "cut":
         one, other = fault.who.split()
         world.network.partitions.add((one, other))
@@ -131,7 +162,7 @@ def _happen(world: "World", fault: Fault) -> None:
         time.sleep(fault.seconds)
         setattr(sequencer, _SEQUENCER[fault.kind], 0.0)
     elif fault.kind == "reorganise":
-        world.chain.reorganise(int(fault.amount), lose=0.2)
+        world.chain.reorganise(int(fault.amount), lose=0.5)
 
 
 def save(path: Path, faults: Sequence[Fault]) -> None:

@@ -5,8 +5,10 @@ Nothing of the roles is imported before the simulator has taken the place of clo
 """
 
 import argparse
+import gc
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -28,27 +30,34 @@ _clock = time.perf_counter  # the real one
 
 
 class Simulator:
-    """Runs scenarios in forks of this process, whose imports take longer than a short simulation."""
+    """Founds a pool once and runs every scenario in a fork of this process, with a copy of the pool's folder: imports
+    and founding take longer than a short simulation."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 3, validators: int = 3, cheats: int = 1) -> None:
         from simulation import threads
 
-        self._scheduler = Scheduler()
-        threads.install(self._scheduler)
-        import simulation.run  # noqa: F401
+        scheduler = Scheduler()
+        disks = threads.install(scheduler)
+        from simulation.run import found
+
+        memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=memory if memory.is_dir() else None)
+        os.chdir(self._folder.name)  # a copy of the folder serves a fork that works in it: all paths are relative
+        self._world = found(scheduler, disks, Path("pool"), workers, validators, cheats)
+        gc.freeze()
 
     def run(self, scenario: "Scenario", log: Path | None = None, planted: str = "") -> "Outcome":
         """Return what came of a scenario. `planted`: see `simulation.planted`."""
         from simulation.faults import Fault
         from simulation.run import Outcome
 
-        with tempfile.TemporaryDirectory(prefix="muster-simulation-") as name:
-            folder, result = Path(name), Path(name) / "outcome.json"
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self._folder.name) as name:
+            result = Path(name) / "outcome.json"
             with warnings.catch_warnings():  # the libraries' threads hold no lock that the child takes
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child = os.fork()
             if not child:
-                self._simulate(scenario, folder / "run", log, planted, result)
+                self._simulate(scenario, Path(name), log, planted, result)
             os.waitpid(child, 0)
             if not result.exists():
                 return Outcome(scenario.seed, ["simulator: it died"])
@@ -61,11 +70,13 @@ class Simulator:
 
         code = 1
         try:
+            shutil.copytree("pool", folder / "pool")
+            os.chdir(folder)
             if planted:
                 from simulation.planted import plant
 
                 plant(planted)
-            result.write_text(json.dumps(asdict(simulate(self._scheduler, scenario, folder, log))))
+            result.write_text(json.dumps(asdict(simulate(self._world, scenario, log))))
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -74,7 +85,7 @@ class Simulator:
             sys.stderr.flush()
             os._exit(code)
 
-    def minimised(self, scenario: "Scenario", outcome: "Outcome", planted: str = "") -> "tuple[list[Fault], Outcome]":
+    def minimised(self, scenario: "Scenario", outcome: "Outcome") -> "tuple[list[Fault], Outcome]":
         """Return a smaller schedule with a violation of the same kind, and what comes of it."""
         from simulation.faults import minimise
 
@@ -82,7 +93,7 @@ class Simulator:
 
         def fails(schedule: "Sequence[Fault]") -> bool:
             nonlocal smallest
-            found = self.run(replace(scenario, schedule=tuple(schedule)), planted=planted)
+            found = self.run(replace(scenario, schedule=tuple(schedule)))
             if found.kind == outcome.kind:
                 smallest = found
             return found.kind == outcome.kind
@@ -94,7 +105,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation.main", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (default %(default)s)")
-    parser.add_argument("--hours", type=float, default=1.0, help="simulated time (default %(default)s)")
+    parser.add_argument("--hours", type=float, default=1.0, help="of faults, before a calm end (default %(default)s)")
     parser.add_argument("--nodes", type=int, default=3, help="workers (default %(default)s)")
     parser.add_argument("--validators", type=int, default=3, help="validator processes, which share 12 seats or more")
     parser.add_argument("--cheats", type=int, default=1, help="of the nodes, how many forge (default %(default)s)")
@@ -103,29 +114,36 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="where to write the smaller schedule of a failure")
     parser.add_argument("--as-is", action="store_true", help="do not look for a smaller schedule of a failure")
     parser.add_argument("--log", type=Path, help="where to write what the roles log")
-    parser.add_argument("--planted", default="", help="put an old fault back in, to see that it is found")
+    parser.add_argument("--planted", nargs="+", default=[], help="put old faults back in, and see which are found")
     options = parser.parse_args()
     if os.environ.get(_HASH_SEED) != "0":  # the order of sets would differ from run to run
         os.execve(
             sys.executable, [sys.executable, "-m", "simulation.main", *sys.argv[1:]], os.environ | {_HASH_SEED: "0"}
         )
-    simulator = Simulator()
+    for name in ("schedule", "save", "log"):
+        path = getattr(options, name)
+        setattr(options, name, path and path.absolute())
+    simulator = Simulator(options.nodes, options.validators, options.cheats)
     from simulation import faults
-    from simulation.run import LEAST_HOURS, Scenario
+    from simulation.run import Scenario
 
-    if options.hours < LEAST_HOURS:
-        parser.error(f"--hours: at least {LEAST_HOURS:.2f}, or there is no time for faults between two calms")
     schedule = faults.load(options.schedule) if options.schedule else None
+    scenarios = [
+        Scenario(seed, options.hours, options.pause, schedule)
+        for seed in range(options.seed, options.seed + options.seeds)
+    ]
+    if options.planted:
+        found = [_found(simulator, scenarios, planted) for planted in options.planted]
+        return 0 if all(found) else 1
     failed = 0
-    for seed in range(options.seed, options.seed + options.seeds):
-        counts = options.nodes, options.validators, options.cheats
-        scenario, began = Scenario(seed, options.hours, *counts, options.pause, schedule), _clock()
-        outcome = simulator.run(scenario, options.log, options.planted)
+    for scenario in scenarios:
+        began = _clock()
+        outcome = simulator.run(scenario, options.log)
         seconds = _clock() - began
         print(
-            f"seed {seed}: {outcome.hours:.2f} h in {seconds:.1f} s, {outcome.faults} faults, {outcome.files} files, "
-            f"{outcome.steps} steps, {outcome.transactions} transactions, {len(outcome.violations)} violations, "
-            f"digest {outcome.digest[:16]}",
+            f"seed {scenario.seed}: {outcome.hours:.2f} h in {seconds:.1f} s, {outcome.faults} faults, "
+            f"{outcome.files} files, {outcome.steps} steps, {outcome.transactions} transactions, "
+            f"{len(outcome.violations)} violations, digest {outcome.digest[:16]}",
             flush=True,
         )
         if outcome.violations:
@@ -134,13 +152,24 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _found(simulator: Simulator, scenarios: "Sequence[Scenario]", planted: str) -> bool:
+    """Return whether a fault that was put back in shows in one of the scenarios, and print in which."""
+    for number, scenario in enumerate(scenarios, 1):
+        outcome = simulator.run(scenario, planted=planted)
+        if outcome.violations:
+            print(f"{planted}: found in schedule {number}, seed {scenario.seed}: {outcome.violations[0]}", flush=True)
+            return True
+    print(f"{planted}: not found in {len(scenarios)} schedules", flush=True)
+    return False
+
+
 def _report(simulator: Simulator, scenario: "Scenario", outcome: "Outcome", options: argparse.Namespace) -> None:
     from simulation import faults
 
     print(f"  {outcome.violations[0]}", flush=True)
     schedule, smallest = outcome.schedule, outcome
     if not options.as_is:
-        schedule, smallest = simulator.minimised(scenario, outcome, options.planted)
+        schedule, smallest = simulator.minimised(scenario, outcome)
     print(f"  {len(schedule)} of {len(outcome.schedule)} faults are enough:")
     for at, text in smallest.story[-_STORY_LINES:]:
         print(f"  {at:8.1f} s  {text}")

@@ -35,7 +35,7 @@ class Network:
     """Servers by host name, and who cannot reach whom."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
-        self._scheduler, self._random = scheduler, random
+        self._scheduler, self.random = scheduler, random
         self.weather = Weather()
         self.servers: dict[str, tuple[Process, Any]] = {}
         self.partitions: set[tuple[str, str]] = set()
@@ -74,9 +74,9 @@ class Network:
             raise
         content = answer.content
         stream: httpx.SyncByteStream = httpx.ByteStream(content)
-        if self.weather.cut and len(content) > 1 and self._random.random() < self.weather.cut:
+        if self.weather.cut and len(content) > 1 and self.random.random() < self.weather.cut:
             self.faults += 1
-            stream = _Broken(content[: self._random.randrange(1, len(content))], request)
+            stream = _Broken(content[: self.random.randrange(1, len(content))], request)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=stream, request=request)
 
     def carry(
@@ -84,11 +84,12 @@ class Network:
     ) -> Any:
         """Return what `ask` gets from the handler of a host, over links that delay, lose and repeat. Raises
         httpx.TransportError."""
-        scheduler, weather, random = self._scheduler, self.weather, self._random
+        scheduler, weather, random = self._scheduler, self.weather, self.random
         client = self._client()
         self.exchanges += 1
         if client in self.onlookers:
             return ask(self.servers[host][1])
+        scheduler.touch()
         scheduler.sleep(random.expovariate(1 / weather.delay))
         server = self.servers.get(host)
         if self._cut_off(client, host):
@@ -111,6 +112,7 @@ class Network:
         scheduler.sleep(random.expovariate(1 / weather.delay))
         if self._cut_off(client, host) or random.random() < weather.lose_answer:
             self._lost(host, read)
+        scheduler.touch()
         return waiting.answer
 
     def _client(self) -> str:

@@ -9,6 +9,7 @@ from chain.indexer.records import Status
 from chain.indexer.state import State
 from localnet.plan import POOL
 from orchestrator.ledger import reconcile
+from trainer.reports.records import file_id
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -24,7 +25,7 @@ def look(world: "World") -> Iterator[str]:
     yield from _money(world, state)
     yield from _verdicts(world, state)
     yield from _seats(state)
-    yield from _training(world)
+    yield from _training(world, state)
 
 
 def _money(world: "World", state: State) -> Iterator[str]:
@@ -57,11 +58,14 @@ def _seats(state: State) -> Iterator[str]:
             yield f"honest seat fined: seat {seat.seat} lost {seat.penalised}"
 
 
-def _training(world: "World") -> Iterator[str]:
-    """No file is trained on twice."""
+def _training(world: "World", state: State) -> Iterator[str]:
+    """No file is trained on twice, and none that was made up."""
+    made_up = {file_id(file) for file in state.submissions_of(POOL) if file.node in world.forgers}
     for path in sorted(world.plan.home("trainer").glob("*/trained.json")):
         count = Counter(name for step in json.loads(path.read_bytes()) for name in step)
         for name, times in count.items():
+            if name in made_up:
+                yield f"trained unverified: {name} was made up"
             if times > 1:
                 yield f"trained twice: {name} is in {times} steps"
 
@@ -76,10 +80,11 @@ def at_rest(world: "World", since: float) -> Iterator[str]:
     for node in honest:
         if not any(file.node == node for file in recent):
             yield f"no progress: {world.who(node)} has no file accepted that it handed in since the calm"
-    terms = state.pools[POOL].terms
-    judged = terms.commitWindow + terms.revealWindow + terms.challengeWindow
+    for node in world.workers:
+        if state.claim_hint(POOL, node, int(since)) is not None:
+            yield f"unpaid: {world.who(node)} was not paid what had vested"
     for file in files:
-        if file.status is Status.PENDING and now - file.time > judged:
+        if file.status is Status.PENDING and file.time <= since:
             yield f"no progress: file {file.sequence} has no verdict after {now - file.time} s"
     steps = state.pools[POOL].steps
     if not any(world.chain.blocks[step.block].time > since for step in steps):
@@ -88,5 +93,5 @@ def at_rest(world: "World", since: float) -> Iterator[str]:
         if not machine.process.alive and not machine.over:
             yield f"no progress: {machine.name} does not run: {machine.process.message}"
         for what, wait in machine.process.waits.items():
-            if world.scheduler.now - wait.since > _LONGEST_WAIT:
+            if wait.since < max(since, world.scheduler.now - _LONGEST_WAIT):
                 yield f"waits in vain: {machine.name} waits for {what} for {world.scheduler.now - wait.since:.0f} s"

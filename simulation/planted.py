@@ -1,17 +1,28 @@
 """Faults put back into the roles on purpose, to see that the simulator finds them. Each takes one safeguard away."""
 
+import os
+import time
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import protocol.files
+from chain.contracts import Pools
+from chain.indexer.follower import Follower
+from chain.indexer.store import EventStore
 from chain.transactions import Sender
-from orchestrator.relay import Relay
+from orchestrator.background import BackgroundTask
+from orchestrator.relay import Claims, Relay
+from protocol.http import transport
 from protocol.verdict import Code
 from simulation import world
 from trainer.data import files
 from validator.ballots import BallotStore
+from validator.duties import Keeper
 from validator.judging import checks, pipeline
 from validator.tasks import TransactionTasks
+from worker.journal import Journal
 from worker.submit import Submitter
 
 
@@ -45,10 +56,17 @@ def _forget_ballots() -> None:
     library.__init__ = init
 
 
-def _remember_tasks() -> None:
-    """A validator takes a vote that a reorganisation undid for sent."""
+def _freeze_tasks() -> None:
+    """A validator does not try again what failed once."""
     library: Any = TransactionTasks
-    library.forget = lambda self: None
+    run = TransactionTasks._run
+
+    def once(self: TransactionTasks, key: Any, *rest: Any) -> None:
+        run(self, key, *rest)
+        if key in self._failed:
+            self._running.add(key)
+
+    library._run = once
 
 
 def _train_again() -> None:
@@ -99,11 +117,101 @@ def _relay_nothing_twice() -> None:
     library.turn = once
 
 
+def _sync_nothing() -> None:
+    """What is written is not on the disk when others hear of it."""
+    library: Any = protocol.files
+    library.os = SimpleNamespace(**vars(os) | {"fsync": lambda descriptor: None})
+
+
+def _vote_before_writing() -> None:
+    """A validator keeps its ballots in memory."""
+    library: Any = BallotStore
+    library.keep = lambda self, ballot: self._ballots.setdefault(ballot.where, []).append(ballot)
+
+
+def _reveal_nothing() -> None:
+    """A validator takes its votes for opened."""
+    library: Any = TransactionTasks
+    run = TransactionTasks.run
+
+    def forgetful(self: TransactionTasks, key: Any, *rest: Any, **options: Any) -> bool:
+        return False if key[-1] == "reveal" else run(self, key, *rest, **options)
+
+    library.run = forgetful
+
+
+def _lose_receipts() -> None:
+    """A worker does not keep the service's receipts."""
+    library: Any = Journal
+    library.change = lambda self, entry, **changes: entry
+
+
+def _relay_stale_files() -> None:
+    """The service relays files whose step has another seed since a reorganisation."""
+    relay: Any = Relay
+    pools: Any = Pools
+    relay._without_stale, pools.anchor = lambda self, rows, pool: rows, lambda self, block: (0, bytes(32))
+
+
+def _follow_one_branch() -> None:
+    """A follower never looks whether the end of its chain is still there."""
+    library: Any = Follower
+    library._holds = lambda self, *blocks: True
+
+
+def _move_cursor_first() -> None:
+    """A follower writes how far it is before it writes what it read."""
+    library: Any = EventStore
+    append = EventStore.append
+
+    def ahead(self: EventStore, logs: Any, blocks: Any) -> None:
+        append(self, [], blocks)
+        time.sleep(0.1)
+        append(self, logs, blocks)
+
+    library.append = ahead
+
+
+def _end_background_work() -> None:
+    """A thread of the service ends silently at its first failure."""
+    library: Any = BackgroundTask
+
+    def run(self: Any) -> None:
+        try:
+            while not self._stop.is_set():
+                self._work()
+                self._stop.wait(self._pause)
+        except Exception:
+            self._stop.wait()
+
+    library._run = run
+
+
+def _settle_nothing() -> None:
+    """Nobody tallies votes."""
+    library: Any = Keeper
+    library.settle = lambda self, *lane: None
+
+
+def _claim_nothing() -> None:
+    """Nobody claims for operators."""
+    library: Any = Claims
+    library.turn = lambda self: None
+
+
+def _wait_without_limit() -> None:
+    """Clients wait for answers as long as it takes."""
+    library: Any = transport
+    library._left = lambda seconds: 1e9
+
+
 PLANTED: dict[str, Callable[[], None]] = {
     plant.__name__.strip("_").replace("_", "-"): partial(plant)
     for plant in (
-        _trust_proofs, _refuse_endings, _forget_ballots, _remember_tasks, _train_again, _leave_gaps, _hand_in_once,
-        _relay_nothing_twice,
+        _trust_proofs, _refuse_endings, _forget_ballots, _freeze_tasks, _train_again, _leave_gaps, _hand_in_once,
+        _relay_nothing_twice, _sync_nothing, _vote_before_writing, _reveal_nothing, _lose_receipts, _relay_stale_files,
+        _follow_one_branch, _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing,
+        _wait_without_limit,
     )
 }  # fmt: skip
 

@@ -6,24 +6,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulation import faults, oracles
+from simulation.disks import Disks
 from simulation.faults import Fault
-from simulation.scheduler import START, Deadlock, Process, Scheduler
+from simulation.scheduler import Deadlock, Process, Scheduler
 from simulation.world import World, make_plan, quiet_logging
 
 _LOOK_SECONDS = 60.0
-_CALM_BEFORE, _CALM_AFTER = 120.0, 900.0
-LEAST_HOURS = (_CALM_BEFORE + _CALM_AFTER) / 3600 + 0.15
+_CALM_BEFORE, _FAULTS_LAST, _CALM_AFTER = 30.0, 100.0, 900.0
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated: so many `hours` with a fault every `pause` seconds on average, or the `schedule` instead."""
+    """What is simulated: so many `hours` with a fault every `pause` seconds on average, or the `schedule` instead; then
+    calm, until all is at rest."""
 
     seed: int
     hours: float = 1.0
-    workers: int = 3
-    validators: int = 3
-    cheats: int = 1
     pause: float = 30.0
     schedule: Sequence[Fault] | None = None
 
@@ -50,27 +48,39 @@ class Outcome:
         return self.violations[0].partition(":")[0] if self.violations else ""
 
 
-def simulate(scheduler: Scheduler, scenario: Scenario, folder: Path, log: Path | None = None) -> Outcome:
-    """Run a scenario with its files in `folder`, until a violation or the end. The scheduler is installed already."""
-    scheduler.begin(scenario.seed)
-    plan = make_plan(folder, scenario.seed, scenario.workers, scenario.validators, scenario.cheats)
-    world, outcome = World(scheduler, plan), Outcome(scenario.seed)
+def found(scheduler: Scheduler, disks: Disks, folder: Path, workers: int, validators: int, cheats: int) -> World:
+    """Return a world that many schedules can begin from. The scheduler is installed already."""
+    world = World(scheduler, disks, make_plan(folder, workers, validators, cheats))
+    with quiet_logging(scheduler, None):
+        scheduler.run(world.found, Process("founder"))
+    return world
+
+
+def simulate(world: World, scenario: Scenario, log: Path | None = None) -> Outcome:
+    """Run a scenario, until a violation or until all is at rest after the faults. A world serves one."""
+    scheduler, outcome = world.scheduler, Outcome(scenario.seed)
+    founded = scheduler.now
 
     def main() -> None:
-        world.bring_up()
-        end = START + scenario.hours * 3600
-        calm = end - _CALM_AFTER
-        machines, begin = list(world.machines), scheduler.now
-        schedule = scenario.schedule
+        world.open(scenario.seed)
+        begin, schedule = scheduler.now, scenario.schedule
+        calm = begin + scenario.hours * 3600
         if schedule is None:
-            schedule = faults.make_schedule(scenario.seed, machines, _CALM_BEFORE, calm - begin, scenario.pause)
+            schedule = faults.make_schedule(
+                scenario.seed, list(world.machines), _CALM_BEFORE, calm - begin, scenario.pause
+            )
         outcome.schedule = list(schedule)
         world.spawn("faults", lambda: faults.play(world, outcome.schedule, begin))
-        while scheduler.now < end and not world.violations:
+        unfinished = list[str]()
+        while not world.violations:
             time.sleep(_LOOK_SECONDS)
             world.violations += oracles.look(world)
-        if not world.violations:
-            world.violations += oracles.at_rest(world, calm + 100.0)
+            if scheduler.now > calm + 2 * _FAULTS_LAST:
+                unfinished = list(oracles.at_rest(world, calm + _FAULTS_LAST))
+                if not unfinished:
+                    break
+            if scheduler.now > calm + _CALM_AFTER:
+                world.violations += unfinished
         outcome.files = len(world.observer.state.submissions)
         outcome.steps = len(world.observer.state.pools[1].steps)
 
@@ -82,7 +92,7 @@ def simulate(scheduler: Scheduler, scenario: Scenario, folder: Path, log: Path |
     for violation in world.violations:
         world.say(f"VIOLATION {violation}")
     outcome.violations, outcome.digest, outcome.switches = world.violations, scheduler.digest, scheduler.switches
-    outcome.story = [(at - START, text) for at, text in world.said]
+    outcome.story = [(at - founded, text) for at, text in world.said]
     outcome.faults, outcome.transactions = world.faults + world.network.faults, world.chain.executed
-    outcome.hours = (scheduler.now - START) / 3600
+    outcome.hours = (scheduler.now - founded) / 3600
     return outcome

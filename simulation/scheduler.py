@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -33,6 +34,12 @@ class Process:
     tasks: "set[Task]" = field(default_factory=set)
     on_death: list[Callable[[], object]] = field(default_factory=list)
     waits: dict[str, Any] = field(default_factory=dict)
+    clock_ahead: float = 0.0  # seconds by which its machine's clock is wrong
+    disk_full: bool = False
+    power_cut: bool = False  # it dies with its machine, which loses what was not synced
+    cut_after: int = 0  # exchanges and writes until then; 0: none is near
+    unsynced: dict[Path, tuple[tuple[int, int], Callable[[], object]]] = field(default_factory=dict)
+    """Replaced files whose folder was not synced: the folder, and what a power cut does to the file."""
 
 
 class Task:
@@ -56,7 +63,7 @@ class Scheduler:
     equal digests did the same; `record` is told what goes into it."""
 
     def __init__(self) -> None:
-        self.now, self.seed = START, 0
+        self.now = START
         self.random, self.entropy = Random(0), Random(0)
         self.current: Task | None = None
         self.switches = 0
@@ -70,12 +77,11 @@ class Scheduler:
         self._hash = hashlib.sha256()
 
     def begin(self, seed: int) -> None:
-        """Start the clock again, with this seed."""
-        self.now, self.seed = START, seed
+        """Let chance follow from this seed from now on."""
         self.random.seed(f"schedule {seed}")
         self.entropy.seed(f"entropy {seed}")
         random.seed(f"library {seed}")
-        self._hash, self._numbers, self._idents = hashlib.sha256(), itertools.count(), itertools.count(1 << 40)
+        self.trace("seed", seed)
 
     # Time
 
@@ -83,6 +89,10 @@ class Scheduler:
         """Return the time in Unix seconds, a microsecond later than at the look before."""
         self.now += _READING
         return self.now
+
+    def wall_clock(self) -> float:
+        """Return what the clock of the machine that asks shows."""
+        return self.read_clock() + (self.current.process.clock_ahead if self.current else 0.0)
 
     # Tasks
 
@@ -137,12 +147,24 @@ class Scheduler:
             return
         process.alive, process.exit_code, process.message = False, code, message
         self.trace("end", process.name, code)
+        if process.power_cut:
+            for _, undo in process.unsynced.values():
+                undo()
         self.abandoned += process.tasks
         self._ready = [task for task in self._ready if task.process is not process]
         for call in process.on_death:
             call()
         if self.current is not None and self.current.process is process:
             self._hub.switch()
+
+    def touch(self) -> None:
+        """Come to an exchange or a write, at which a machine may lose its power."""
+        process = self.current.process if self.current else None
+        if process is not None and process.cut_after:
+            process.cut_after -= 1
+            if not process.cut_after:
+                process.power_cut = True
+                self.kill(process, message="its power was cut")
 
     # The loop
 

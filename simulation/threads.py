@@ -12,7 +12,6 @@ import logging
 import os
 import queue
 import random
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from simulation.disks import Disks
 from simulation.scheduler import Process, Scheduler, Task
 
 _NOBODY = SimpleNamespace(process=SimpleNamespace(alive=True))  # owner of what the simulator itself holds
@@ -151,56 +151,6 @@ def _let_go(lock: Lock) -> None:
         lock.release()
 
 
-class _Files:
-    """Lock files and database connections of simulated processes, which all live in one real one."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler, self.locked = scheduler, dict[str, Process]()
-
-    def connect(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def connect(*args: Any, **kwargs: Any) -> Any:
-            connection = real(*args, **kwargs)
-            task = self.scheduler.current
-            if task is not None:  # the kernel closes what a killed process had open: nothing of it is committed
-                task.process.on_death.append(connection.close)
-            return connection
-
-        return connect
-
-    def lock_class(self, timeout_error: type[Exception]) -> type:
-        files = self
-
-        class FileLock:
-            """As `filelock.FileLock`, among simulated processes."""
-
-            def __init__(self, path: object, timeout: float = -1, **_: object) -> None:
-                self._path, self._timeout, self.is_locked = str(path), timeout, False
-
-            def acquire(self, timeout: float | None = None, blocking: bool = True, **_: object) -> "FileLock":
-                limit = self._timeout if timeout is None else timeout
-                end = files.scheduler.now + (limit if blocking else 0)
-                while (holder := files.locked.get(self._path)) is not None and holder.alive and not self.is_locked:
-                    if not blocking or 0 <= limit <= files.scheduler.now - end + limit:
-                        raise timeout_error(self._path)
-                    files.scheduler.sleep(0.05)
-                task = files.scheduler.current
-                files.locked[self._path] = task.process if task else Process("simulator")
-                self.is_locked = True
-                return self
-
-            def release(self, force: bool = False) -> None:
-                if self.is_locked:
-                    files.locked.pop(self._path, None)
-                    self.is_locked = False
-
-            __enter__ = acquire
-
-            def __exit__(self, *_: object) -> None:
-                self.release()
-
-        return FileLock
-
-
 def _number_futures() -> None:
     """Hash futures and threads by number and name: sets of them would else be in the order of their addresses."""
     numbers, base = itertools.count(), futures._base
@@ -217,11 +167,9 @@ def _number_futures() -> None:
     thread.__hash__ = lambda self: hash(self._name)
 
 
-def install(scheduler: Scheduler) -> None:
-    """Put the simulator in the place of clock, threads, randomness and lock files. Call it once, before what is
-    simulated is imported."""
-    import filelock
-
+def install(scheduler: Scheduler) -> Disks:
+    """Put the simulator in the place of clock, threads, randomness and disks. Call it once, before what is simulated
+    is imported."""
     lib: Any = threading
     Lock.scheduler = scheduler
     lib._start_new_thread = _start_thread(scheduler)
@@ -234,8 +182,9 @@ def install(scheduler: Scheduler) -> None:
     local: Any = _threading_local
     local.RLock = RLock
     clock: Any = time
-    lib._time = clock.monotonic = clock.perf_counter = clock.time = scheduler.read_clock
-    clock.monotonic_ns = clock.perf_counter_ns = clock.time_ns = lambda: int(scheduler.read_clock() * 1e9)
+    lib._time = clock.monotonic = clock.perf_counter = scheduler.read_clock
+    clock.monotonic_ns = clock.perf_counter_ns = lambda: int(scheduler.read_clock() * 1e9)
+    clock.time, clock.time_ns = scheduler.wall_clock, lambda: int(scheduler.wall_clock() * 1e9)
     clock.sleep = scheduler.sleep
     # A log line is no look at the clock: what is logged must change nothing.
     logs: Any = logging
@@ -247,11 +196,8 @@ def install(scheduler: Scheduler) -> None:
     pool._global_shutdown_lock = Lock()
     _number_futures()
     system: Any = os
-    system.fsync = lambda descriptor: None  # a simulated machine that loses its power keeps what was written
     source: Any = random
     system.urandom = source._urandom = scheduler.entropy.randbytes
-    files = _Files(scheduler)
-    database: Any = sqlite3
-    database.connect = database.dbapi2.connect = files.connect(sqlite3.connect)
-    library: Any = filelock
-    library.FileLock = files.lock_class(filelock.Timeout)
+    disks = Disks(scheduler)
+    disks.install()
+    return disks

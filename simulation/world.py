@@ -23,6 +23,7 @@ import storage.s3
 from simulation import bucket, network
 from simulation.bucket import SimulatedBucket
 from simulation.chain import BLOCK_SECONDS, Chain
+from simulation.disks import Disks
 from simulation.engine import WEIGHTS, HashEngine, evidence, forged_proof, measure
 from simulation.network import Network
 from simulation.scheduler import Process, Scheduler
@@ -39,6 +40,7 @@ from chain.indexer.follower import Follower  # noqa: E402
 from chain.indexer.projection import Projection  # noqa: E402
 from chain.suite import Suite  # noqa: E402
 from engines.base import Completion  # noqa: E402
+from environments.registry import load_environment  # noqa: E402
 from localnet.network import LOCAL  # noqa: E402
 from localnet.onboarding import KeyRing, Onboarding, RoleKey, voter_names  # noqa: E402
 from localnet.plan import DEMO_ENVIRONMENT, POOL, DemoPlan, NodeSpec, ValidatorSpec  # noqa: E402
@@ -73,7 +75,7 @@ log = logging.getLogger("muster.simulation")
 RPC, SERVICE = "rpc", "orchestrator"
 EPOCH_BLOCKS = 24
 PATIENCE = 8  # windows are so many times those of a demo: they have to outlast the faults
-_POLL_SECONDS, _HEARTBEAT_SECONDS, _LEASE_SECONDS = 5.0, 60.0, 180.0
+_POLL_SECONDS, _HEARTBEAT_SECONDS, _LEASE_SECONDS = 10.0, 60.0, 180.0
 _RESTART_SECONDS = 4.0
 _SEATS = 12  # two committees and a jury, and one to spare
 _FILES_PER_STEP, _STEPS = 4, 10_000
@@ -96,7 +98,7 @@ class SimulatedPlan(DemoPlan):
         return S3Settings(endpoint="http://s3", bucket=bucket, credentials=self.root / "credentials.json")
 
 
-def make_plan(root: Path, seed: int, workers: int, validators: int, cheats: int) -> SimulatedPlan:
+def make_plan(root: Path, workers: int, validators: int, cheats: int) -> SimulatedPlan:
     """Plan a pool; the last `cheats` of its `workers` send rollouts that they never computed."""
     nodes = tuple(
         NodeSpec(f"w{number}", "transformers", "forged" if number > workers - cheats else "")
@@ -104,7 +106,7 @@ def make_plan(root: Path, seed: int, workers: int, validators: int, cheats: int)
     )
     seats = -(-_SEATS // validators)
     judges = tuple(ValidatorSpec(f"v{number}", seats) for number in range(1, validators + 1))
-    return SimulatedPlan(root, seed, _STEPS, 0, 0, 0, nodes, judges, patience=PATIENCE)
+    return SimulatedPlan(root, 0, _STEPS, 0, 0, 0, nodes, judges, patience=PATIENCE)
 
 
 class Keys(KeyRing):
@@ -156,6 +158,7 @@ class Machine:
     over: bool = False
     seconds_per_token: float = 0.0
     held_down_until: float = 0.0
+    clock_ahead: float = 0.0
 
 
 @dataclass
@@ -164,6 +167,7 @@ class World:
     have happened."""
 
     scheduler: Scheduler
+    disks: Disks
     plan: SimulatedPlan
     config: PoolConfig = field(init=False)
     machines: dict[str, Machine] = field(default_factory=dict)
@@ -178,7 +182,7 @@ class World:
         self.network.install()
         self.chain = Chain(self.plan.chain_id, lambda: scheduler.now, Random(f"chain {seed}"))
         self.keys = Keys(seed, self.plan.root / "keys")
-        self.speeds = Random(f"speeds {seed}")
+        self.speeds = Random()
         self.store, self.start_store = bucket.serve(self.network, scheduler)
         self.chain_process, self._itself = Process("chain"), Process("simulator")
         self.network.serve(RPC, self.chain_process, self.chain)
@@ -252,15 +256,13 @@ class World:
 
     # Machines
 
-    def add(self, name: str, body: Callable[[], int | None]) -> None:
-        machine = Machine(name, body, Process(name, alive=False))
-        machine.seconds_per_token = self.speeds.uniform(0.5, 2.0)
-        self.machines[name] = machine
-        self.start(machine)
+    def _add(self, name: str, body: Callable[[], int | None]) -> Machine:
+        machine = self.machines[name] = Machine(name, body, Process(name, alive=False))
+        return machine
 
     def start(self, machine: Machine) -> None:
         """Start a process on its machine, which finds the disk as the one before left it."""
-        process = machine.process = Process(machine.name)
+        process = machine.process = Process(machine.name, clock_ahead=machine.clock_ahead)
         machine.starts += 1
 
         def body() -> None:
@@ -279,7 +281,7 @@ class World:
         self.scheduler.spawn(process, "main", body)
 
     def kill(self, name: str, down: float = _RESTART_SECONDS) -> None:
-        """Cut a machine's power; it starts again after `down` seconds."""
+        """Kill a process; it starts again after `down` seconds."""
         machine = self.machines[name]
         machine.held_down_until = self.scheduler.now + down
         self.scheduler.kill(machine.process)
@@ -299,8 +301,8 @@ class World:
 
     # The pool
 
-    def bring_up(self) -> None:
-        """Deploy, found the pool, bond, start every role, and let every node join."""
+    def found(self) -> None:
+        """Deploy, found the pool, bond, and let every node join. No role runs when this ends."""
         plan, ring = self.plan, self.keys
         self.scheduler.spawn(self.chain_process, "miner", self._mine)
         plan.root.mkdir(parents=True, exist_ok=True)
@@ -316,18 +318,32 @@ class World:
         assert self.onboarding.create_pool(self.config) == POOL
         self.onboarding.bond()
         self.onboarding.open_pool(POOL)
-        self.spawn("supervisor", self.supervise)
         for spec in plan.validators:
             self._add_validator(spec)
-        self.add(SERVICE, self._service_body())
+        service = self._add(SERVICE, self._service_body())
+        self._add("trainer", self._trainer_body())
+        for node in plan.nodes:
+            self._add_worker(node)
+        load_environment(DEMO_ENVIRONMENT)  # its imports take longer than a short simulation
+        self.start(service)
         while SERVICE not in self.network.servers:
             time.sleep(1.0)
         self.onboarding.join(plan.http_url)
-        self.add("trainer", self._trainer_body())  # who joins before step 0 works from it on
-        for node in plan.nodes:
-            self._add_worker(node)
+        self.scheduler.kill(service.process)
+
+    def open(self, seed: int) -> None:
+        """Start every role, each on a machine whose speed follows from the seed as all that happens from now on."""
+        self.scheduler.begin(seed)
+        self.network.random.seed(f"network {seed}")
+        self.chain.random.seed(f"chain {seed}")
+        self.speeds.seed(f"speeds {seed}")
+        self.disks.seed(seed)
         self.network.onlookers.add("onlooker")
         self.observer = self._observe()
+        for machine in self.machines.values():
+            machine.seconds_per_token = self.speeds.uniform(0.5, 2.0)
+            self.start(machine)
+        self.spawn("supervisor", self.supervise)
         self.say("the pool is open, and all of its nodes joined")
 
     def _payers(self) -> list[str]:
@@ -379,7 +395,7 @@ class World:
             "heartbeat_seconds": _HEARTBEAT_SECONDS,
             "lease_seconds": _LEASE_SECONDS,
             "lane_seconds": 20,
-            "claim_seconds": 300,
+            "claim_seconds": 60,
             "most_loans": 64,
             "loans_a_day": 256,
         }
@@ -412,7 +428,7 @@ class World:
             make_home(config.home)
             return build_validator(config).run()
 
-        self.add(name, body)
+        self._add(name, body)
 
     def _add_worker(self, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
@@ -428,7 +444,7 @@ class World:
             collaborators.producer._keep = collaborators.journal.rows
             return Worker(config, collaborators).run()
 
-        self.add(name, body)
+        self._add(name, body)
 
     def _trainer_body(self) -> Callable[[], int | None]:
         path = self.plan.write_config("trainer", self._client("trainer"))

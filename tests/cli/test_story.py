@@ -129,6 +129,15 @@ def test_an_owner_creates_and_funds_a_pool_that_no_seat_judges_yet(stage: Stage)
     assert "pools are 1 to 1" in stage.muster.refused("pool", "pause", *owner.options, "--pool", 7)
 
 
+def test_on_a_local_chain_an_owner_without_tokens_and_ether_sees_what_creating_would_do(stage: Stage) -> None:
+    owner = make_key(stage.folder, "penniless")
+    config, terms = write_pool_files(stage.folder)
+    order = ("pool", "create", *owner.options, "--config", config, "--terms", terms, "--budget", "500")
+    planned = stage.muster.ok(*order, "--dry-run", "--json").json
+    assert (planned["dry_run"], planned["base_units"]) == (True, 500 * TOKEN)
+    assert len(stage.muster.ok("pool", "list", "--json").json["pools"]) == 1
+
+
 def test_an_owner_replaces_the_services_key(stage: Stage) -> None:
     change = ("pool", "set-service", "--pool", 1, *stage.key("owner").options)
     assert "nothing to set is named" in stage.muster.refused(*change)

@@ -24,7 +24,7 @@ def _password_file(line: Line, folder: Path) -> None:
     path = folder / "password"
     path.touch(0o600)
     if "byte order mark" in line["input"]:
-        path.write_text("two words\n", encoding="utf-8-sig")
+        path.write_text("two words\n", encoding="utf-16" if "UTF-16" in line["input"] else "utf-8-sig")
         assert keystore.read_password(path) == "two words"
         return
     for text in ("two words\n\n", "two words \n"):

@@ -183,6 +183,20 @@ def test_a_machine_that_cannot_work_is_refused_before_money_moves(
     assert not profile.key.keystore.exists(), "nothing was made, nothing was paid"
 
 
+def test_an_up_that_is_interrupted_before_it_works_says_how_it_goes_on(
+    home: Path, service: StubService, pool: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(way, "prepare", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        way.run(dry_run=False, as_json=False)
+    assert capsys.readouterr().err == "stopped; the same command continues where it was\n"
+
+
 def test_a_service_tells_public_urls_and_never_its_own(shared_suite: Deployed) -> None:
     deployment = open_session(shared_suite.folder, shared_suite.chain.url).deployment
     secret: Any = SimpleNamespace(pool=1, rpc=("https://provider.example/SECRET",), public_rpc=(), most_loans=1)

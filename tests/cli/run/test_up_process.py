@@ -91,7 +91,9 @@ def test_what_is_due_is_done_before_a_signal_ends_it(tmp_path: Path, capsys: pyt
     assert asked == [True, True, True], "the process runs while something is due"
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    assert "Ctrl-C again stops at once: 1 vote to open" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "Ctrl-C again stops at once: 1 vote to open" in shown.err
+    assert shown.out.endswith("worker stopped; the same command continues where it was\n")
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
