@@ -40,7 +40,7 @@ def repeated_problem(cheat: Cheat, plan: Plan, work: Work) -> Plan:
     return [_with_problem(cheat, p, plan[0].assignment.problem_seed, p.assignment.target_length) for p in plan]
 
 
-@alters("plan", "wrong-target", "takes the shortest target length everywhere, of whatever class")
+@alters("plan", "wrong-target", "takes the shortest target length, or the longest where the shortest is due")
 def wrong_target(cheat: Cheat, plan: Plan, work: Work) -> Plan:
     available = all_targets(cheat.config.work) or (1, 2)
     shortest, longest = min(available), max(available)
@@ -140,7 +140,7 @@ def _file_of(name: str, help: str, elsewhere: Callable[[Work], Work]) -> None:
 
 
 _file_of("other-file", "hands in another node's file as it is", _victims)
-_file_of("own-old-file", "hands in its own file of an earlier counter again", _another_counter)
+_file_of("own-old-file", "hands in its own file of another counter", _another_counter)
 _file_of("own-old-step", "hands in its own file of an earlier step again", _earlier_step)
 
 

@@ -295,7 +295,7 @@ class Worker:
                 self.transport.publish(own.document)
                 self._sender.post("sign", now, own.digest)
             late = sorted(now.members - now.documents.keys())
-            return f"contributions to outer step {now.step} of {', '.join(late)}"
+            return f"contributions to outer step {now.step} from {', '.join(late)}"
         if now.phase == Phase.OPEN and signed == own.digest:
             self._sender.upload(own.digest, own.attempt, own.payload)
         # All-gather: the others' payloads are fetched to disk, each as soon as it is there.

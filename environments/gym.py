@@ -297,11 +297,14 @@ class GymGenerator:
         return Problem(entry["question"], str(entry["answer"]), entry["metadata"])
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        """Return what the dataset's scorer gives, 0 where it chokes."""
+        """Return what the dataset's scorer gives, 0 where it chokes. Raise ScoringUnavailable if this machine fails."""
         entry = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
         try:
             value = float(self._dataset.score_answer(answer_text, entry))
-        except (Exception, RecursionError):  # a scorer that chokes on a stranger's text saw no right answer
+        except (OSError, MemoryError) as error:  # this machine's, not the answer's
+            what = f"{self.name} could not score an answer: {type(error).__name__}: {first_line(error)}"
+            raise ScoringUnavailable(what, "see this machine's load and memory") from error
+        except Exception:  # a scorer that chokes on a stranger's text saw no right answer
             return 0.0
         return value if math.isfinite(value) else 0.0
 
@@ -350,7 +353,7 @@ class GymProcess:
             self._process = start("environments.gym", env=env, seconds=START_SECONDS)
         answer = parse_json(ask(self._process, question, ANSWER_SECONDS, _MAX_ANSWER_BYTES))
         if not isinstance(answer, dict) or not answer.keys() & {"value", "refused"}:
-            raise ValueError("its answer is not ours")
+            raise ValueError("its answer is malformed")
         return answer
 
 
@@ -373,7 +376,7 @@ class GymEnvironment:
         self._asked: dict[str, Any] = {"dataset": dataset, "params": own}
         self._generator = None if dataset in APART else GymGenerator(dataset, own)
         if self._generator is None:
-            self.problem(0)  # it names wrong parameters
+            self.problem(0)  # raises ConfigError for wrong parameters
         self.declared = Declaration(REVIEWED_VERSION, content_hash("reasoning_gym"), "Apache-2.0", MAX_SECONDS)
 
     def problem(self, seed: int) -> Problem:

@@ -297,3 +297,17 @@ def test_moves_that_repeat_for_ever_never_reach_a_scorer(dataset: str, move: str
         assert task.score(problem, move + often) == 0.0
     task.score(problem, (f"{move}9 " * 999)[:1000])
     assert time.process_time() - start < 5.0
+
+
+@pytest.mark.parametrize("failure", [MemoryError, OSError])
+def test_a_failure_of_this_machine_is_not_a_score_of_zero(
+    failure: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> float:
+        raise failure("out of something")
+
+    generator = GymGenerator("chain_sum", {})
+    problem = generator.problem(1)
+    monkeypatch.setattr(generator._dataset, "score_answer", fail)
+    with pytest.raises(ScoringUnavailable, match="out of something"):
+        generator.score(problem, problem.answer)
