@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=3, help="workers (default %(default)s)")
     parser.add_argument("--validators", type=int, default=3, help="validator processes, which share 12 seats or more")
     parser.add_argument("--cheats", type=int, default=1, help="of the nodes, how many forge (default %(default)s)")
-    parser.add_argument("--pause", type=float, default=30.0, help="seconds between faults on average (default 30)")
+    parser.add_argument("--pause", type=float, default=5.0, help="seconds between faults on average (default 5)")
     parser.add_argument("--schedule", type=Path, help="a schedule of faults that was saved, in place of the seed's")
     parser.add_argument("--save", type=Path, help="where to write the smaller schedule of a failure")
     parser.add_argument("--as-is", action="store_true", help="do not look for a smaller schedule of a failure")

@@ -9,7 +9,6 @@ from typing import Any
 
 import protocol.files
 from chain.contracts import Pools
-from chain.indexer.follower import Follower
 from chain.indexer.store import EventStore
 from chain.transactions import Sender
 from orchestrator.background import BackgroundTask
@@ -153,12 +152,6 @@ def _relay_stale_files() -> None:
     relay._without_stale, pools.anchor = lambda self, rows, pool: rows, lambda self, block: (0, bytes(32))
 
 
-def _follow_one_branch() -> None:
-    """A follower never looks whether the end of its chain is still there."""
-    library: Any = Follower
-    library._holds = lambda self, *blocks: True
-
-
 def _move_cursor_first() -> None:
     """A follower writes how far it is before it writes what it read."""
     library: Any = EventStore
@@ -210,7 +203,7 @@ PLANTED: dict[str, Callable[[], None]] = {
     for plant in (
         _trust_proofs, _refuse_endings, _forget_ballots, _freeze_tasks, _train_again, _leave_gaps, _hand_in_once,
         _relay_nothing_twice, _sync_nothing, _vote_before_writing, _reveal_nothing, _lose_receipts, _relay_stale_files,
-        _follow_one_branch, _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing,
+        _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing,
         _wait_without_limit,
     )
 }  # fmt: skip

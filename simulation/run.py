@@ -22,7 +22,7 @@ class Scenario:
 
     seed: int
     hours: float = 1.0
-    pause: float = 30.0
+    pause: float = 5.0
     schedule: Sequence[Fault] | None = None
 
 

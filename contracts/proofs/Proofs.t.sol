@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
-import {SplitLib} from "../src/libraries/SplitLib.sol";
+import {Reckoning} from "../src/libraries/Reckoning.sol";
 
 /// @notice Proved for all inputs by halmos (`check_*`): accrual, claim, slashing split, vesting, packing.
 contract HalmosProofs {
@@ -62,7 +62,7 @@ contract HalmosProofs {
 
     /// Slashing: no more than is due, and never what is kept for other files.
     function check_taken(uint256 stake, uint256 amount, uint256 kept) external pure {
-        (uint256 taken,,) = SplitLib.slash(stake, amount, kept, 0, 0, 0);
+        (uint256 taken,,) = Reckoning.split(stake, amount, kept, 0, 0, 0);
         assert(taken <= stake && taken <= amount);
         assert(taken == 0 || stake - taken >= kept);
         assert(taken == amount || taken == 0 || stake - taken == kept); // and no less
@@ -71,7 +71,7 @@ contract HalmosProofs {
     /// The parts of a slash never exceed it, whatever share of it a reward may be: fees come first.
     function check_split(uint256 stake, uint256 fees, uint256 reward) external pure {
         if (stake > type(uint56).max) return;
-        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, stake, 0, fees, reward, 10_000);
+        (uint256 taken, uint256 f, uint256 r) = Reckoning.split(stake, stake, 0, fees, reward, 10_000);
         assert(f <= taken && r <= taken - f);
         assert(f <= fees && (f == fees || f == taken));
         assert(r <= reward && (r == reward || r == taken - f));

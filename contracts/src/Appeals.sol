@@ -8,7 +8,6 @@ import {Seats} from "./Seats.sol";
 import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {AlreadyConcluded, FileData, NotYet, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
@@ -42,7 +41,7 @@ contract Appeals is SuiteContract {
 
     error NoDispute();
 
-    /// By FileId.
+    /// By `FileSlot.idOf`.
     mapping(uint256 id => Dispute) private _disputes;
 
     constructor(Suite memory suite) SuiteContract(suite, suite.appeals) {}
@@ -50,7 +49,7 @@ contract Appeals is SuiteContract {
     /// @notice Disputes the outcome of a file within its challenge window; takes `Juries.depositOf(pool, 1)` (approved
     /// before). The disputer must make the file's bytes available to the jury.
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        Dispute storage dispute_ = _disputes[FileSlot.idOf(pool, sequence)];
         dispute_.code = Pools(pools).hold(pool, sequence, file); // reverts unless the outcome is open to disputes
         (, uint256[] memory members,,,) = Court(court).decisionOf(pool, sequence);
         Court(court).setOutcome(pool, sequence, Codes.DISPUTED);
@@ -64,7 +63,7 @@ contract Appeals is SuiteContract {
     /// @notice Takes the dispute's case on (`Juries.proceed`), and resolves it once that has ended. Anyone may call. A
     /// file that may be a canary waits until its challenge window is over.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        Dispute storage dispute_ = _disputes[FileSlot.idOf(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
         if (dispute_.resolved) revert AlreadyConcluded();
         _awaitCanary(pool, sequence, file);
@@ -77,7 +76,7 @@ contract Appeals is SuiteContract {
     /// `used` the fees of jurors who had revealed, to be sent to Juries.
     function cancel(uint256 pool, uint256 sequence) external nonReentrant returns (uint256 code, uint256 used) {
         _onlyFrom(canaries, canaries);
-        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        Dispute storage dispute_ = _disputes[FileSlot.idOf(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
         if (dispute_.resolved) revert AlreadyConcluded();
         dispute_.resolved = true;
@@ -89,7 +88,7 @@ contract Appeals is SuiteContract {
     }
 
     function disputeOf(uint256 pool, uint256 sequence) external view returns (Dispute memory) {
-        return _disputes[FileId.checked(pool, sequence)];
+        return _disputes[FileSlot.idOf(pool, sequence)];
     }
 
     /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.

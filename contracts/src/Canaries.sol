@@ -8,12 +8,9 @@ import {Pools} from "./Pools.sol";
 import {Seats} from "./Seats.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {FileDigest} from "./libraries/FileDigest.sol";
-import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {AlreadyConcluded, BadSignature, FileData, PoolTerms, Suite, WindowOver} from "./libraries/Types.sol";
-import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
 /// @title Canaries
@@ -85,7 +82,7 @@ contract Canaries is SuiteContract {
     uint256 private constant EVERYTHING = 1 << 16;
     bytes32 public constant CONSENT_TYPEHASH = keccak256("DecoyConsent(bytes32 leaf)");
 
-    /// By FileId.
+    /// By `FileSlot.idOf`.
     mapping(uint256 id => Canary) private _canaries;
     /// Seats slashed in a lane, by pool << 32 | lane: one slash per seat and lane.
     mapping(uint256 id => mapping(uint256 seat => bool)) private _slashed;
@@ -110,7 +107,7 @@ contract Canaries is SuiteContract {
         _checkPlanted(pool, file, planted);
         _checkRollout(pool, sequence, file, rollout, terms.auditRate);
 
-        Canary storage canary = _canaries[FileId.checked(pool, sequence)];
+        Canary storage canary = _canaries[FileSlot.idOf(pool, sequence)];
         uint256 fees;
         (canary.code, fees) = _take(pool, sequence, file);
         canary.owner = msg.sender;
@@ -125,7 +122,7 @@ contract Canaries is SuiteContract {
     /// @notice Takes the canary's case on (`Juries.proceed`), and ends it after that, or at once without a jury. Anyone
     /// may call.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Canary storage canary = _canaries[FileId.checked(pool, sequence)];
+        Canary storage canary = _canaries[FileSlot.idOf(pool, sequence)];
         if (canary.owner == address(0)) revert NotOpened();
         if (canary.concluded) revert AlreadyConcluded();
         (uint256 verdict, uint256 pot, bool ended) = _judge(canary.trial);
@@ -140,7 +137,7 @@ contract Canaries is SuiteContract {
     }
 
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory) {
-        return _canaries[FileId.checked(pool, sequence)];
+        return _canaries[FileSlot.idOf(pool, sequence)];
     }
 
     /// @notice Whether row `row` is in a file's audit sample (docs/reference/protocol.md, section 3): when the last sixteen
@@ -179,8 +176,7 @@ contract Canaries is SuiteContract {
             revert NotPlanted();
         }
         // by its key, never ERC-1271: nobody's file is of node 0, and no contract is asked what it consented to
-        (address signer,,) = ECDSA.tryRecoverCalldata(consentDigest(leaf), planted.consent);
-        if (signer != file.node) revert BadSignature();
+        if (!TypedData.signedBy(file.node, consentDigest(leaf), planted.consent)) revert BadSignature();
     }
 
     function _checkRollout(
@@ -203,8 +199,8 @@ contract Canaries is SuiteContract {
     {
         uint256 slot = Pools(pools).wordOf(pool, sequence);
         if (slot.phase() == FileSlot.DISPUTED) {
-            bytes32 inner = FileDigest.inner(pool, sequence, file);
-            if (FileDigest.digest(inner, file.node) != slot.digest()) revert Pools.WrongFile(sequence);
+            bytes32 inner = FileSlot.inner(pool, sequence, file);
+            if (FileSlot.digest(inner, file.node) != slot.digest()) revert Pools.WrongFile(sequence);
             if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
             return Appeals(appeals).cancel(pool, sequence);
         }
@@ -243,7 +239,7 @@ contract Canaries is SuiteContract {
         private
         returns (uint256 taken)
     {
-        mapping(uint256 => bool) storage slashed = _slashed[FileId.checked(pool, sequence >> 4)];
+        mapping(uint256 => bool) storage slashed = _slashed[FileSlot.idOf(pool, sequence >> 4)];
         for (uint256 i = 0; i < canary.accused.length; ++i) {
             uint256 seat = canary.accused[i];
             Seats(seats).release(seat);

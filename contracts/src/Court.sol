@@ -9,7 +9,6 @@ import {Codes} from "./libraries/Codes.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {LaneSlot} from "./libraries/LaneSlot.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
-import {Tally} from "./libraries/Tally.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {FileRef, NotYet, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
@@ -374,7 +373,7 @@ contract Court is SuiteContract {
         _checkSettleable(word, terms);
         uint256[] memory votes;
         if (word.seed() != 0) votes = _votes(word, which, terms.committee);
-        uint256 codes = Tally.lane(votes, word.codes(), terms.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
+        uint256 codes = Reckoning.lane(votes, word.codes(), terms.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
         _lanes[which] = word.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
         emit LaneSettled(which, codes);
         if (round == 0) _redraw(which, codes);
@@ -408,7 +407,7 @@ contract Court is SuiteContract {
         PoolTerms storage terms = _terms[pool];
         (uint256 codes, uint256 until) = _final(word, which, terms.challengeWindow);
         if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotYet(until);
-        _lanes[which] = word.withClosed();
+        _lanes[which] = word | LaneSlot.CLOSED;
 
         for (uint256 i = 0; i < terms.committee; ++i) {
             uint256 ballot = uint256(ballotOf[which | i]);

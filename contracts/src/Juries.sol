@@ -6,7 +6,7 @@ import {Seats} from "./Seats.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {Epochs} from "./libraries/Epochs.sol";
-import {Tally} from "./libraries/Tally.sol";
+import {Reckoning} from "./libraries/Reckoning.sol";
 import {AlreadyConcluded, Bounds, NotYet, PoolTerms, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
@@ -366,7 +366,9 @@ contract Juries is SuiteContract {
         Trial storage trial_ = _trials[trial];
         if (trial_.time == 0) _draw(trial);
         if (trial_.concluded) revert AlreadyConcluded();
-        uint256 seat = _onlyVoter(trial_, juror);
+        if (juror >= trial_.seats.length) revert Voting.NotVoter();
+        uint256 seat = trial_.seats[juror];
+        if (Seats(seats).voterOf(seat) != msg.sender) revert Voting.NotVoter();
         Voting.checkCommit(_body(trial_), juror);
         if (commitment == 0) revert Voting.EmptyCommitment();
         trial_.committed |= uint16(1 << juror);
@@ -401,12 +403,6 @@ contract Juries is SuiteContract {
         returns (bytes32)
     {
         return keccak256(abi.encode(block.chainid, address(this), trial, voter, code, verdictHash, salt));
-    }
-
-    function _onlyVoter(Trial storage trial_, uint256 juror) private view returns (uint256 seat) {
-        if (juror >= trial_.seats.length) revert Voting.NotVoter();
-        seat = trial_.seats[juror];
-        if (Seats(seats).voterOf(seat) != msg.sender) revert Voting.NotVoter();
     }
 
     function _body(Trial storage trial_) private view returns (Voting.Body memory) {
@@ -511,7 +507,7 @@ contract Juries is SuiteContract {
             return (trial_.size != 0 && Epochs.over(trial_.seedBlock, epochBlocks, block.number), Codes.NONE);
         }
         if (block.timestamp < Voting.countableFrom(_body(trial_))) return (false, Codes.NONE);
-        code = Tally.outcome(votesOf(trial), 0, trial_.size);
+        code = Reckoning.outcome(votesOf(trial), 0, trial_.size);
         return (true, code == Codes.UNDECIDED ? Codes.NONE : code);
     }
 

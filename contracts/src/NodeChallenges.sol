@@ -8,9 +8,7 @@ import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
-import {SplitLib} from "./libraries/SplitLib.sol";
 import {AlreadyConcluded, BadCount, PoolTerms, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
@@ -187,7 +185,7 @@ contract NodeChallenges is SuiteContract {
             if (!ended || Codes.kind(file.code()) != Codes.KIND_ACCEPT || block.timestamp < file.finalAt()) {
                 revert NotAccepted(sequence);
             }
-            if (file.digest() != FileDigest.digest(inners[i], node)) revert Pools.WrongFile(sequence);
+            if (file.digest() != FileSlot.digest(inners[i], node)) revert Pools.WrongFile(sequence);
         }
     }
 

@@ -7,8 +7,6 @@ import {Stakes} from "./Stakes.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {FileDigest} from "./libraries/FileDigest.sol";
-import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {
@@ -172,30 +170,6 @@ contract Pools is SuiteContract {
         bool inviteOnly;
     }
 
-    /// @dev A file that is finally not paid.
-    struct Unpaid {
-        uint256 code;
-        uint256 units;
-        /// Since when its node's unvested pay is barred, if the file is rejected.
-        uint256 barredAt;
-        /// It counts as a frozen one in its node's account.
-        bool frozen;
-        /// Most that Appeals may get of a slash.
-        uint256 reward;
-        /// What its dispute's juries cost the budget.
-        uint256 juryFees;
-        /// Who gets the collector's share, or zero.
-        address collector;
-    }
-
-    /// @dev Of a round: its sixteen codes, when its outcomes are final, and how many files have got theirs.
-    struct Outcomes {
-        uint256 pool;
-        uint256 codes;
-        uint256 time;
-        uint256 settled;
-    }
-
     struct Step {
         bytes32 canaryRoot;
         uint40 publishedAt;
@@ -221,9 +195,9 @@ contract Pools is SuiteContract {
     mapping(uint256 pool => mapping(uint256 step => Step)) private _steps;
     /// By pool << 160 | node.
     mapping(uint256 member => Word) private _accounts;
-    /// By FileId >> 4: the hash of its files' words as they came in, or as the round left them that settled all.
+    /// By `FileSlot.idOf` >> 4: the hash of its files' words as they came in, or as the round left them that settled all.
     mapping(uint256 key => bytes32) private _lanes;
-    /// By FileId: the word of a file that its lane's hash does not stand for (any more).
+    /// By `FileSlot.idOf`: the word of a file that its lane's hash does not stand for (any more).
     mapping(uint256 id => uint256 slot) private _files;
     /// Of an opened seat: its owner's fees, and one more.
     mapping(uint256 seat => uint256) private _fees;
@@ -248,27 +222,14 @@ contract Pools is SuiteContract {
         if (pool > type(uint24).max) revert AmountTooLarge();
         uint256 unbonding = Court(court).registerPool(pool, terms);
         if (terms.group == 0) terms.group = uint32(pool);
-        _pools[pool] = Intake({
-            free: uint64(budget),
-            rate: terms.rate,
-            fees: uint40(terms.committee) * terms.fee,
-            lanes: 0,
-            maxUnits: terms.maxUnits,
-            steps: 0,
-            maxLag: terms.maxLag,
-            status: Status.Open
-        });
-        _desks[pool] = Desk({
-            owner: msg.sender,
-            seedBlock: 0,
-            since: 0,
-            unbonding: uint32(unbonding),
-            minStake: terms.minStake,
-            leverage: terms.leverage,
-            challengeWindow: terms.challengeWindow,
-            receiptWindow: terms.receiptWindow,
-            inviteOnly: terms.inviteOnly
-        });
+        Intake storage intake = _pools[pool];
+        (intake.free, intake.rate, intake.status) = (uint64(budget), terms.rate, Status.Open);
+        (intake.maxUnits, intake.maxLag) = (terms.maxUnits, terms.maxLag);
+        intake.fees = uint40(terms.committee) * terms.fee;
+        Desk storage desk = _desks[pool];
+        (desk.owner, desk.unbonding, desk.inviteOnly) = (msg.sender, uint32(unbonding), terms.inviteOnly);
+        (desk.minStake, desk.leverage) = (terms.minStake, terms.leverage);
+        (desk.challengeWindow, desk.receiptWindow) = (terms.challengeWindow, terms.receiptWindow);
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
         _review(pool);
@@ -447,22 +408,6 @@ contract Pools is SuiteContract {
         Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
-    /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the
-    /// last time at which it was one.
-    function _lockedLimit(uint256 pool, uint256 account, address who)
-        private
-        view
-        returns (uint256 limit, uint256 last)
-    {
-        limit = account.limit();
-        if (limit != 0) return (limit, block.timestamp);
-        Stakes.Node memory node = Stakes(stakes).nodeOf(who);
-        Desk storage desk = _desks[pool];
-        bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
-        if (!locked || account.slashed()) revert NotMember();
-        return (_limit(pool, node.stake), node.releaseAt - desk.unbonding);
-    }
-
     /// @dev A member's limit follows its stake; below the pool's least stake it is no member any more.
     function _relimit(uint256 pool, address node, uint256 stake) private returns (bool stays) {
         stays = stake >= _desks[pool].minStake;
@@ -528,7 +473,7 @@ contract Pools is SuiteContract {
             (accountWord.word, words[i]) =
                 _place(intake, account, limit, maxLag, pool, (lane << 4) | i, file, domain, signatures[i]);
         }
-        _lanes[FileId.pack(pool, lane << 4) >> 4] = FileSlot.hash(words);
+        _lanes[FileSlot.knownId(pool, lane << 4) >> 4] = FileSlot.hash(words);
         (_pools[pool].free, _pools[pool].lanes) = (intake.free, intake.lanes + 1);
         Court(court).openLane(pool, lane, files.length);
     }
@@ -542,7 +487,15 @@ contract Pools is SuiteContract {
         Receipt calldata receipt
     ) private view returns (uint256 limit) {
         uint256 last;
-        (limit, last) = _lockedLimit(pool, account, file.node);
+        (limit, last) = (account.limit(), block.timestamp);
+        if (limit == 0) {
+            // it may have been a member in time: the limit is that of the stake that is still locked here
+            Stakes.Node memory node = Stakes(stakes).nodeOf(file.node);
+            Desk storage desk = _desks[pool];
+            bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
+            if (!locked || account.slashed()) revert NotMember();
+            (limit, last) = (_limit(pool, node.stake), node.releaseAt - desk.unbonding);
+        }
         if (intake.status == Status.Settled) revert WrongStatus(Status.Settled);
         if (intake.status != Status.Open && _desks[pool].since < last) last = _desks[pool].since;
         uint256 newer = uint256(file.step) + intake.maxLag + 1;
@@ -574,8 +527,8 @@ contract Pools is SuiteContract {
             (error_, a, b, c) = (BadSignature.selector, 0, 0, 0);
         }
         if (error_ != 0) revert FileRefused(sequence & 15, abi.encodePacked(error_, a, b, c));
-        uint256 placed = FileDigest.placed(pool, sequence, file);
-        uint256 digest = FileDigest.digest(FileDigest.inner(file.root, file.fileHash, placed), file.node);
+        uint256 placed = FileSlot.placed(pool, sequence, file);
+        uint256 digest = FileSlot.digest(FileSlot.inner(file.root, file.fileHash, placed), file.node);
         emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
         uint256 word = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
         unchecked {
@@ -646,15 +599,26 @@ contract Pools is SuiteContract {
         uint256 window,
         FileRef[] calldata files
     ) external onlyFrom(court, court) {
-        uint256 first = FileId.pack(pool, lane << 4);
+        uint256 first = FileSlot.knownId(pool, lane << 4);
         uint256[] memory words = _pendingWords(files);
         if (FileSlot.hash(words) != _lanes[first >> 4]) revert WrongFile(lane << 4);
-        Outcomes memory outcomes = Outcomes(pool, codes, block.timestamp + window, 0);
-        _settleAll(outcomes, files, words);
+        uint256 settled;
+        for (uint256 i = 0; i < words.length; ++i) {
+            uint256 code = Codes.get(codes, i);
+            bool decided = code != Codes.NONE && code != Codes.UNDECIDED;
+            if (decided) ++settled;
+            words[i] = decided ? _settle(pool, files[i].node, words[i], code, block.timestamp + window) : 0;
+        }
         emit FilesSettled(first, words);
-        if (outcomes.settled == words.length) _lanes[first >> 4] = FileSlot.hash(words);
-        else _setApart(first, words);
-        uint256 back = (ROUNDS - rounds) * _pools[pool].fees * outcomes.settled;
+        if (settled == words.length) {
+            _lanes[first >> 4] = FileSlot.hash(words);
+        } else {
+            // the lane's hash stands for those that are not settled
+            for (uint256 i = 0; i < words.length; ++i) {
+                if (words[i] != 0) _files[first | i] = words[i];
+            }
+        }
+        uint256 back = (ROUNDS - rounds) * _pools[pool].fees * settled;
         if (back != 0) _credit(pool, back);
     }
 
@@ -662,7 +626,7 @@ contract Pools is SuiteContract {
     /// anyone may call. Those that have one keep it.
     /// @param words The lane's. @param places Bit i: the file at place i.
     function unpack(uint256 pool, uint256 lane, uint256[] calldata words, uint256 places) external {
-        uint256 first = FileId.checked(pool, lane << 4);
+        uint256 first = FileSlot.idOf(pool, lane << 4);
         uint256 given;
         for (uint256 i = 0; i < words.length; ++i) {
             uint256 id = first + i;
@@ -700,24 +664,14 @@ contract Pools is SuiteContract {
     function _pendingWords(FileRef[] calldata files) private pure returns (uint256[] memory words) {
         words = new uint256[](files.length);
         for (uint256 i = 0; i < words.length; ++i) {
-            uint256 digest = FileDigest.digest(files[i].inner, files[i].node);
+            uint256 digest = FileSlot.digest(files[i].inner, files[i].node);
             words[i] = FileSlot.pack(digest, files[i].units, 0, 0, FileSlot.PENDING);
         }
     }
 
-    /// @dev Makes of a lane's words those of the files that get an outcome, zero for the others.
-    function _settleAll(Outcomes memory outcomes, FileRef[] calldata files, uint256[] memory words) private {
-        for (uint256 i = 0; i < words.length; ++i) {
-            uint256 code = Codes.get(outcomes.codes, i);
-            bool decided = code != Codes.NONE && code != Codes.UNDECIDED;
-            if (decided) ++outcomes.settled;
-            words[i] = decided ? _settle(outcomes, files[i].node, words[i], code) : 0;
-        }
-    }
-
-    /// @dev A pending file gets its committee's outcome: its new word.
-    function _settle(Outcomes memory outcomes, address node, uint256 slot, uint256 code) private returns (uint256) {
-        Word storage word = _account(outcomes.pool, node);
+    /// @dev A pending file gets its committee's outcome, which is final at `time`: its new word.
+    function _settle(uint256 pool, address node, uint256 slot, uint256 code, uint256 time) private returns (uint256) {
+        Word storage word = _account(pool, node);
         uint256 amount = slot.amount();
         uint256 account = word.word;
         account = account.withPending(account.pending() - amount);
@@ -733,14 +687,7 @@ contract Pools is SuiteContract {
         word.word = account;
         // what it will cost cannot leave before it is collected
         if (!Codes.isPaid(code)) Stakes(stakes).freeze(node);
-        return FileSlot.pack(slot.digest(), amount, outcomes.time, code, FileSlot.SETTLED) | flags;
-    }
-
-    /// @dev The settled files of a lane whose hash stands for those that are not.
-    function _setApart(uint256 first, uint256[] memory words) private {
-        for (uint256 i = 0; i < words.length; ++i) {
-            if (words[i] != 0) _files[first | i] = words[i];
-        }
+        return FileSlot.pack(slot.digest(), amount, time, code, FileSlot.SETTLED) | flags;
     }
 
     // ---- A dispute holds and resolves it
@@ -754,7 +701,7 @@ contract Pools is SuiteContract {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.SETTLED);
         if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
         code = slot.code();
-        _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.DISPUTED);
+        _files[FileSlot.idOf(pool, sequence)] = slot.withPhase(FileSlot.DISPUTED);
         emit FileDisputed(pool, file.node, sequence);
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
         Word storage account = _account(pool, file.node);
@@ -766,7 +713,7 @@ contract Pools is SuiteContract {
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyFrom(appeals, canaries) {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         if (slot & FileSlot.FROZEN != 0) return;
-        _files[FileId.checked(pool, sequence)] = slot | FileSlot.FROZEN;
+        _files[FileSlot.idOf(pool, sequence)] = slot | FileSlot.FROZEN;
         _account(pool, file.node).word = _account(pool, file.node).word.frozenMore(block.timestamp);
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
@@ -789,13 +736,14 @@ contract Pools is SuiteContract {
             Stakes(stakes).release(file.node);
             return 0;
         }
-        _files[FileId.checked(pool, sequence)] =
+        _files[FileSlot.idOf(pool, sequence)] =
             slot.ended(slot.amount(), slot.finalAt(), code) | (slot & FileSlot.CUMULATIVE);
         emit FileResolved(pool, file.node, sequence, code, slot.finalAt());
         // a node that was frozen when the committee rejected it was so since then; an overturned payment slashes now
         uint256 barredAt = Codes.isPaid(slot.code()) ? block.timestamp : slot.finalAt() - _desks[pool].challengeWindow;
-        return
-            _charge(pool, sequence, file.node, Unpaid(code, file.units, barredAt, frozen, reward, juryFees, address(0)));
+        Stakes.Slash memory order;
+        (order.reward, order.fees) = (reward, juryFees);
+        return _charge(pool, sequence, file.node, code, file.units, barredAt, frozen, order);
     }
 
     /// @notice Pays Appeals or NodeChallenges for juries, as far as the budget lasts.
@@ -822,7 +770,7 @@ contract Pools is SuiteContract {
             time = block.timestamp + _desks[pool].challengeWindow;
         }
         _account(pool, file.node).word = account;
-        _files[FileId.checked(pool, sequence)] = slot.ended(amount, time, code) | FileSlot.CUMULATIVE;
+        _files[FileSlot.idOf(pool, sequence)] = slot.ended(amount, time, code) | FileSlot.CUMULATIVE;
         emit FileResolved(pool, file.node, sequence, code, time);
     }
 
@@ -832,10 +780,10 @@ contract Pools is SuiteContract {
     /// call after the challenge window.
     /// @param words Of the file's settled lane; none where it has a word of its own.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file, uint256[] calldata words) external {
-        uint256 id = FileId.checked(pool, sequence);
+        uint256 id = FileSlot.idOf(pool, sequence);
         uint256 own = _files[id];
         uint256 slot = own == 0 ? _wordIn(id, words) : own;
-        if (slot.digest() != FileDigest.digest(file.inner, file.node)) revert WrongFile(sequence);
+        if (slot.digest() != FileSlot.digest(file.inner, file.node)) revert WrongFile(sequence);
         uint256 code = slot.code();
         if (slot.phase() != FileSlot.SETTLED || Codes.isPaid(code)) {
             revert WrongPhase(sequence, Phase(slot.phase()));
@@ -851,7 +799,9 @@ contract Pools is SuiteContract {
         }
         bool frozen = slot & FileSlot.FROZEN != 0;
         uint256 settledAt = time - _desks[pool].challengeWindow;
-        _charge(pool, sequence, file.node, Unpaid(code, slot.amount(), settledAt, frozen, 0, 0, msg.sender));
+        Stakes.Slash memory order;
+        order.collector = msg.sender;
+        _charge(pool, sequence, file.node, code, slot.amount(), settledAt, frozen, order);
     }
 
     /// @notice Pays the operator everything of `node` that vested up to its submission `sequence`; anyone may call. An
@@ -863,10 +813,10 @@ contract Pools is SuiteContract {
         returns (uint256 amount)
     {
         Word storage account = _account(pool, node);
-        uint256 id = FileId.checked(pool, sequence);
+        uint256 id = FileSlot.idOf(pool, sequence);
         uint256 slot = _files[id];
         if (slot == 0) slot = _wordIn(id, words);
-        if (slot.digest() != FileDigest.digest(inner, node)) revert WrongFile(sequence);
+        if (slot.digest() != FileSlot.digest(inner, node)) revert WrongFile(sequence);
         if (slot & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
         if (block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
         uint256 barrier = account.word.barrier();
@@ -883,7 +833,7 @@ contract Pools is SuiteContract {
     /// @notice Burns the pay of an accepted file that had not vested when its node was slashed. Anyone may call after
     /// its challenge window.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        uint256 slot = _checked(pool, sequence, FileDigest.inner(pool, sequence, file), file.node);
+        uint256 slot = _checked(pool, sequence, FileSlot.inner(pool, sequence, file), file.node);
         uint256 account = _account(pool, file.node).word;
         bool lost = account.slashed() && slot.finalAt() > account.barrier();
         if (!lost || slot & FileSlot.CUMULATIVE == 0 || slot.phase() == FileSlot.DISPUTED) {
@@ -891,7 +841,7 @@ contract Pools is SuiteContract {
         }
         // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
         if (slot.phase() == FileSlot.SETTLED && block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
-        _files[FileId.checked(pool, sequence)] = slot.ended(file.units, slot.finalAt(), slot.code());
+        _files[FileSlot.idOf(pool, sequence)] = slot.ended(file.units, slot.finalAt(), slot.code());
         uint256 amount;
         if (Codes.isPaid(slot.code())) {
             amount = uint256(file.units) * _pools[pool].rate;
@@ -904,24 +854,31 @@ contract Pools is SuiteContract {
         _send(SINK, amount); // whose owner could have it back would gain by every node that is slashed
     }
 
-    /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
-    function _charge(uint256 pool, uint256 sequence, address node, Unpaid memory unpaid)
-        private
-        returns (uint256 rewardPaid)
-    {
+    /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest. If
+    /// it is rejected, the node's unvested pay is barred since `barredAt`. `frozen`: it counts as a frozen one in its
+    /// node's account. `order` has the juries' fees, the reward and the collector.
+    function _charge(
+        uint256 pool,
+        uint256 sequence,
+        address node,
+        uint256 code,
+        uint256 units,
+        uint256 barredAt,
+        bool frozen,
+        Stakes.Slash memory order
+    ) private returns (uint256 rewardPaid) {
         Intake storage intake = _pools[pool];
         uint256 account = _account(pool, node).word.unsettledLess();
         uint256 taken;
-        Stakes.Slash memory order = _order(pool, intake.fees, unpaid);
+        _complete(order, pool, code);
         order.kept = account.unsettled() * intake.fees;
         bool member = account.limit() != 0;
         if (!member) order.minStake = 0; // whether it stays in another pool is that one's matter
         // the slash before the freeze ends, which would forget since when unvested pay is barred
-        bool rejected = Codes.isReject(unpaid.code);
-        if (rejected) account = account.slashedAt(unpaid.barredAt);
-        if (unpaid.frozen) account = account.frozenLess();
+        if (Codes.isReject(code)) account = account.slashedAt(barredAt);
+        if (frozen) account = account.frozenLess();
         _account(pool, node).word = account;
-        uint256 back = unpaid.units * intake.rate;
+        uint256 back = units * intake.rate;
         if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
@@ -933,18 +890,16 @@ contract Pools is SuiteContract {
             Stakes(stakes).release(node);
         }
         _credit(pool, back);
-        emit FileFinalized(FileId.pack(pool, sequence), unpaid.code, taken);
+        emit FileFinalized(FileSlot.knownId(pool, sequence), code, taken);
     }
 
     /// @dev What an unpaid file's node has to pay. Work that was not worth judging pays its committee's fees back to the
     /// budget, a canary, which is its owner's, does not. A rejected file costs a share of the stake, and the membership; a
     /// malformed one a fixed amount.
-    function _order(uint256 pool, uint256 fees, Unpaid memory unpaid) private view returns (Stakes.Slash memory order) {
-        bool rejected = Codes.isReject(unpaid.code);
-        bool malformed = unpaid.code == Codes.MALFORMED;
-        order.fees = unpaid.juryFees + (rejected || malformed ? fees : 0);
-        order.reward = unpaid.reward;
-        order.collector = unpaid.collector;
+    function _complete(Stakes.Slash memory order, uint256 pool, uint256 code) private view {
+        bool rejected = Codes.isReject(code);
+        bool malformed = code == Codes.MALFORMED;
+        if (rejected || malformed) order.fees += _pools[pool].fees;
         order.lockedUntil = block.timestamp + _desks[pool].unbonding;
         if (rejected) {
             (order.bps, order.rewardBps, order.minStake) = (slashBps, rewardBps, type(uint256).max);
@@ -976,7 +931,7 @@ contract Pools is SuiteContract {
 
     /// @notice A file's own word (`FileSlot`), zero where it has none.
     function wordOf(uint256 pool, uint256 sequence) external view returns (uint256) {
-        return _files[FileId.checked(pool, sequence)];
+        return _files[FileSlot.idOf(pool, sequence)];
     }
 
     /// @notice A seat's fees that are not withdrawn yet.
@@ -1001,8 +956,8 @@ contract Pools is SuiteContract {
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
     function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) private view returns (uint256 slot) {
-        slot = _files[FileId.checked(pool, sequence)];
-        if (slot.phase() == 0 || slot.digest() != FileDigest.digest(inner, node)) revert WrongFile(sequence);
+        slot = _files[FileSlot.idOf(pool, sequence)];
+        if (slot.phase() == 0 || slot.digest() != FileSlot.digest(inner, node)) revert WrongFile(sequence);
     }
 
     /// @dev The word at a file's place of its settled lane, after checking that these are the lane's words.
@@ -1018,7 +973,7 @@ contract Pools is SuiteContract {
         view
         returns (uint256 slot)
     {
-        slot = _checked(pool, sequence, FileDigest.inner(pool, sequence, file), file.node);
+        slot = _checked(pool, sequence, FileSlot.inner(pool, sequence, file), file.node);
         if (slot.phase() != phase) revert WrongPhase(sequence, Phase(slot.phase()));
     }
 }

@@ -220,7 +220,11 @@ contract Seats is SuiteContract {
         uint256 epoch = currentEpoch();
         Seat storage slot = _seats[seat];
         (slot.state, slot.activeFrom, slot.leftEpoch) = (State.Left, 0, uint32(epoch));
-        _exitAll(seat);
+        uint256 word = _memberships[seat];
+        for (uint256 i = 0; i < Memberships.MOST; ++i) {
+            if (word.groupAt(i) != 0) word = _exit(word, seat, i);
+        }
+        _memberships[seat] = word;
         emit SeatLeft(seat, epoch, evicted);
     }
 
@@ -279,15 +283,6 @@ contract Seats is SuiteContract {
         return word.withEntry(index, 0, 0);
     }
 
-    /// @dev Takes a seat out of every group.
-    function _exitAll(uint256 seat) private {
-        uint256 word = _memberships[seat];
-        for (uint256 i = 0; i < Memberships.MOST; ++i) {
-            if (word.groupAt(i) != 0) word = _exit(word, seat, i);
-        }
-        _memberships[seat] = word;
-    }
-
     // ---- Draw
 
     /// @notice Draws up to `size` different seats of `group` in `epoch`, none of `excluded`, none owned by
@@ -326,40 +321,30 @@ contract Seats is SuiteContract {
     // ---- Penalties
 
     /// @notice Takes up to `amount` of a bond and sends it to the caller's choice: the burn address or a jury's fees.
-    function penalise(uint256 seat, uint256 amount, address to)
-        external
-        onlyCourt
-        nonReentrant
-        returns (uint256 taken)
-    {
+    function penalise(uint256 seat, uint256 amount, address to) external onlyCourt returns (uint256 taken) {
         taken = _take(seat, amount);
         _send(to, taken);
     }
 
     /// @notice Takes up to `amount` of a bond: a share for the collector, the rest is burnt.
-    function collect(uint256 seat, uint256 amount, address collector)
-        external
-        onlyCourt
-        nonReentrant
-        returns (uint256 taken)
-    {
-        return _collect(seat, amount, collector);
+    function collect(uint256 seat, uint256 amount, address collector) public onlyCourt returns (uint256 taken) {
+        taken = _take(seat, amount);
+        if (taken == 0) return 0;
+        uint256 share = taken * COLLECTOR_BPS / 10_000;
+        emit Collected(seat, collector, share);
+        _send(collector, share);
+        _send(SINK, taken - share);
     }
 
     /// @notice The same for absence: at most a twentieth of a full bond in one epoch.
-    function fine(uint256 seat, uint256 amount, address collector)
-        external
-        onlyCourt
-        nonReentrant
-        returns (uint256 taken)
-    {
+    function fine(uint256 seat, uint256 amount, address collector) external onlyCourt returns (uint256 taken) {
         uint256 epoch = currentEpoch();
         uint256 word = _fines[seat];
         uint256 fined = word >> 64 == epoch ? uint64(word) : 0;
         uint256 most = bond / FINES_SHARE - fined;
         if (amount > most) amount = most;
         _fines[seat] = (epoch << 64) | (fined + amount);
-        return _collect(seat, amount, collector);
+        return collect(seat, amount, collector);
     }
 
     function freeze(uint256 seat) external onlyCourt {
@@ -368,15 +353,6 @@ contract Seats is SuiteContract {
 
     function release(uint256 seat) external onlyCourt {
         emit SeatReleased(seat, --_seats[seat].frozen);
-    }
-
-    function _collect(uint256 seat, uint256 amount, address collector) private returns (uint256 taken) {
-        taken = _take(seat, amount);
-        if (taken == 0) return 0;
-        uint256 share = taken * COLLECTOR_BPS / 10_000;
-        emit Collected(seat, collector, share);
-        _send(collector, share);
-        _send(SINK, taken - share);
     }
 
     /// @dev Up to `amount` of a bond. A seat whose bond is gone is drawn no more, at once.

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {SuiteContract} from "./SuiteContract.sol";
-import {SplitLib} from "./libraries/SplitLib.sol";
+import {Reckoning} from "./libraries/Reckoning.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {AmountTooLarge, BadSignature, Paused, SignatureExpired, Suite} from "./libraries/Types.sol";
 
@@ -209,7 +209,7 @@ contract Stakes is SuiteContract {
         uint256 stake = slot.stake;
         uint256 amount = order.bps == 0 ? order.amount : stake * order.bps / 10_000;
         (taken, feesPaid, rewardPaid) =
-            SplitLib.slash(stake, amount, order.kept, order.fees, order.reward, order.rewardBps);
+            Reckoning.split(stake, amount, order.kept, order.fees, order.reward, order.rewardBps);
         left = stake - taken;
         slot.stake = uint56(left);
         uint256 frozen = _release(node);
@@ -221,7 +221,13 @@ contract Stakes is SuiteContract {
         emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, frozen);
         _send(msg.sender, feesPaid);
         _send(msg.sender == nodeChallenges ? nodeChallenges : appeals, rewardPaid);
-        _discard(node, taken - feesPaid - rewardPaid, order.collector);
+        // what nobody gets waits to be burnt, in bulk; but for the share of whoever collects it
+        uint256 rest = taken - feesPaid - rewardPaid;
+        uint256 share = order.collector == address(0) ? 0 : rest * COLLECTOR_BPS / 10_000;
+        if (rest != 0) unburnt += rest - share;
+        if (share == 0) return (taken, feesPaid, rewardPaid, left);
+        emit Collected(node, order.collector, share);
+        _send(order.collector, share);
     }
 
     function nodeOf(address node) external view returns (Node memory) {
@@ -299,16 +305,6 @@ contract Stakes is SuiteContract {
             _send(sponsor, repaid);
         }
         _send(slot.operator, amount - repaid);
-    }
-
-    /// @dev What of a penalty nobody gets waits to be burnt, in bulk; but for the share of whoever collects it.
-    function _discard(address node, uint256 amount, address collector) private {
-        if (amount == 0) return;
-        uint256 share = collector == address(0) ? 0 : amount * COLLECTOR_BPS / 10_000;
-        unburnt += amount - share;
-        if (collector == address(0)) return;
-        emit Collected(node, collector, share);
-        _send(collector, share);
     }
 
     /// @return frozen How many freezes are left.

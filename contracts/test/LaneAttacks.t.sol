@@ -4,7 +4,6 @@ pragma solidity 0.8.37;
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
-import {Tally} from "../src/libraries/Tally.sol";
 import {FileData, FileRef} from "../src/libraries/Types.sol";
 import {CallingToken} from "./attacks/Reentrancy.t.sol";
 import {Network} from "./helpers/Network.sol";
@@ -438,9 +437,9 @@ contract LaneAttacksTest is Network {
             if (random % 8 == 0) votes[i] = Codes.set(votes[i], (random >> 8) & 15, (random >> 16) & 15);
             if (random % 3 == 0) votes[i] |= beyond & ~all & type(uint64).max;
         }
-        uint256 codes = Tally.lane(votes, open, most, Codes.VOID);
+        uint256 codes = Reckoning.lane(votes, open, most, Codes.VOID);
         for (uint256 place = 0; place < 16; ++place) {
-            uint256 code = (places >> place) & 1 == 0 ? Codes.NONE : Tally.outcome(votes, place, most);
+            uint256 code = (places >> place) & 1 == 0 ? Codes.NONE : Reckoning.outcome(votes, place, most);
             assertEq(Codes.get(codes, place), code == Codes.UNDECIDED ? Codes.VOID : code);
         }
         for (uint256 i = 0; i < votes.length; ++i) {

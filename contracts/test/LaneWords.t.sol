@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileId} from "../src/libraries/FileId.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {FileData, FileRef} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
@@ -88,9 +87,9 @@ contract LaneWordsTest is Network {
             vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, first));
             pools.unpack(pool, first / 16, forged, 1);
         }
-        vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, pool | (1 << 24), first));
+        vm.expectRevert(abi.encodeWithSelector(FileSlot.NoSuchFile.selector, pool | (1 << 24), first));
         pools.unpack(pool | (1 << 24), first / 16, words, 1);
-        vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, pool, (uint256(1) << 28) | first));
+        vm.expectRevert(abi.encodeWithSelector(FileSlot.NoSuchFile.selector, pool, (uint256(1) << 28) | first));
         pools.unpack(pool, (1 << 24) | (first / 16), words, 1);
         assertEq(_claimed(node, first, words), 1_000 * 1e6);
     }

@@ -5,11 +5,9 @@ import {AccountSlot} from "../src/libraries/AccountSlot.sol";
 import {Checkpoint} from "../src/libraries/Checkpoint.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {Epochs} from "../src/libraries/Epochs.sol";
-import {FileId} from "../src/libraries/FileId.sol";
+import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {Lottery} from "../src/libraries/Lottery.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
-import {SplitLib} from "../src/libraries/SplitLib.sol";
-import {Tally} from "../src/libraries/Tally.sol";
 import {History} from "./helpers/History.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
@@ -76,7 +74,7 @@ contract LibrariesTest is PRBTest {
     function _outcome(uint256 a, uint256 b, uint256 c) private pure returns (uint256) {
         uint256[] memory votes = new uint256[](3);
         (votes[0], votes[1], votes[2]) = (a, b, c);
-        return Tally.outcome(votes, 0, 3);
+        return Reckoning.outcome(votes, 0, 3);
     }
 
     function test_tallyTable() public pure {
@@ -98,7 +96,7 @@ contract LibrariesTest is PRBTest {
         uint256[] memory votes = new uint256[](3);
         (votes[0], votes[1], votes[2]) = (a, b, c);
         for (uint256 place = 0; place < 16; ++place) {
-            uint256 code = Tally.outcome(votes, place, 3);
+            uint256 code = Reckoning.outcome(votes, place, 3);
             uint256 accepts;
             uint256 rejects;
             uint256 absent;
@@ -142,7 +140,7 @@ contract LibrariesTest is PRBTest {
         pure
     {
         uint256 share = bps % 2_001;
-        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, amount, kept, fees, reward, share);
+        (uint256 taken, uint256 f, uint256 r) = Reckoning.split(stake, amount, kept, fees, reward, share);
         require(taken <= stake && taken <= amount && f + r <= taken, "never more than there is");
         require(taken == 0 || stake - taken >= kept, "what is kept stays");
         require(f <= fees && r <= reward && r * 10_000 <= taken * share, "bounds");
@@ -171,7 +169,7 @@ contract LibrariesTest is PRBTest {
     }
 
     function fileId(uint256 pool, uint256 sequence) external pure returns (uint256) {
-        return FileId.checked(pool, sequence);
+        return FileSlot.idOf(pool, sequence);
     }
 
     /// The last pool and the last place have numbers, and whatever is beyond either has none.
@@ -182,7 +180,7 @@ contract LibrariesTest is PRBTest {
         uint256[2][4] memory beyond =
             [[pool + 1, sequence], [pool, sequence + 1], [uint256(1) << 255, 0], [uint256(0), uint256(1) << 255]];
         for (uint256 i = 0; i < 4; ++i) {
-            vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, beyond[i][0], beyond[i][1]));
+            vm.expectRevert(abi.encodeWithSelector(FileSlot.NoSuchFile.selector, beyond[i][0], beyond[i][1]));
             this.fileId(beyond[i][0], beyond[i][1]);
         }
     }

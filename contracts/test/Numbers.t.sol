@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileId} from "../src/libraries/FileId.sol";
+import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 import {ICourt} from "./interfaces/ICourt.sol";
@@ -34,7 +34,7 @@ contract NumbersTest is Network {
         uint256 s = _elsewhere(Codes.ACCEPT);
         address other = files[pool][s].node;
         bytes32 inner = _inner(s);
-        vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, VICTIM, ALIAS | s));
+        vm.expectRevert(abi.encodeWithSelector(FileSlot.NoSuchFile.selector, VICTIM, ALIAS | s));
         pools.claim(VICTIM, other, ALIAS | s, inner, new uint256[](0));
         assertEq(_claim(s), 1_000 * 1e3); // at its own pool's rate
         assertEq(token.balanceOf(stranger), 1_000 * 1e3);
@@ -44,7 +44,7 @@ contract NumbersTest is Network {
         uint256 s = _elsewhere(Codes.MALFORMED);
         FileRef memory ref = _ref(s);
         uint256 free = _pool(VICTIM).free;
-        vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, VICTIM, ALIAS | s));
+        vm.expectRevert(abi.encodeWithSelector(FileSlot.NoSuchFile.selector, VICTIM, ALIAS | s));
         pools.finalize(VICTIM, ALIAS | s, ref, _none());
         assertEq(_pool(VICTIM).free, free);
         pools.finalize(pool, s, ref, _none());
@@ -116,7 +116,7 @@ contract NumbersTest is Network {
         _voteAll(0, Codes.MALFORMED);
         _juryVotes(_dispute(operator, s), Codes.ACCEPT);
         FileData memory file = files[pool][s];
-        vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, other, (1 << 32) | s));
+        vm.expectRevert(abi.encodeWithSelector(FileSlot.NoSuchFile.selector, other, (1 << 32) | s));
         appeals.conclude(other, (1 << 32) | s, file);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);

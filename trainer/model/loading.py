@@ -1,6 +1,7 @@
 """Model folders into shards: a model is built without weights, placed, and filled with what this rank holds of it. A
 rank's memory takes its shards, and what is being read of a few tensors."""
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,10 @@ def fill_model(model: Any, folder: Path, device: torch.device | str) -> None:
         if keys := getattr(report, kind):
             first = sorted(map(str, keys))[0]
             raise IntegrityError(f"the weights in {folder} do not fit their config: {kind} {first}", REFETCH)
+    _return_freed_memory()
+
+
+def _return_freed_memory() -> None:
+    """Have the allocator return what is free: the library reads on threads, and glibc keeps for each what it read."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {FileData} from "./Types.sol";
+import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
+
 /// @title FileSlot
 /// @notice A submission in one word, which stands in storage or among those that its lane's hash binds: digest 160 | amount 48 | time 32 | code 8 | phase 4 | flags 4, lowest first. The
 /// amount are the node's earned units including this file when CUMULATIVE is set, the file's units otherwise. The time
@@ -15,6 +18,8 @@ library FileSlot {
     uint256 internal constant SETTLED = 2;
     uint256 internal constant DISPUTED = 3;
     uint256 internal constant FINAL = 4;
+
+    error NoSuchFile(uint256 pool, uint256 sequence);
 
     function pack(uint256 digest_, uint256 amount_, uint256 time_, uint256 code_, uint256 phase_)
         internal
@@ -59,5 +64,44 @@ library FileSlot {
     /// @notice The same file when it is final, without flags.
     function ended(uint256 word, uint256 amount_, uint256 time_, uint256 code_) internal pure returns (uint256) {
         return pack(digest(word), amount_, time_, code_, FINAL);
+    }
+
+    /// @notice A file's pool and place in one number: pool 24 | zero 4 | sequence 28.
+    /// @dev Whoever calls may name any number: one that is too large would stand for another pool's file.
+    function idOf(uint256 pool, uint256 sequence) internal pure returns (uint256) {
+        if ((pool >> 24) | (sequence >> 28) != 0) revert NoSuchFile(pool, sequence);
+        return knownId(pool, sequence);
+    }
+
+    /// @dev Of a pool and a place that are known to exist.
+    function knownId(uint256 pool, uint256 sequence) internal pure returns (uint256) {
+        return (pool << 32) | sequence;
+    }
+
+    /// @notice pool 24 | sequence 32 | step 32 | counter 24 | units 32 | rows 16, lowest bits last.
+    function placed(uint256 pool, uint256 sequence, FileData calldata file) internal pure returns (uint256) {
+        return (pool << 136) | (sequence << 104) | (uint256(file.step) << 72) | (uint256(file.counter) << 48)
+            | (uint256(file.units) << 16) | file.rows;
+    }
+
+    function inner(uint256 pool, uint256 sequence, FileData calldata file) internal pure returns (bytes32) {
+        return inner(file.root, file.fileHash, placed(pool, sequence, file));
+    }
+
+    /// @notice keccak256(abi.encode(root, fileHash, placed_)).
+    /// @dev Every submission pays for it, so the words lie beyond the free memory pointer, which stays where it is.
+    function inner(bytes32 root, bytes32 fileHash, uint256 placed_) internal pure returns (bytes32 hash) {
+        assembly ("memory-safe") {
+            let words := mload(0x40)
+            mstore(words, root)
+            mstore(add(words, 0x20), fileHash)
+            mstore(add(words, 0x40), placed_)
+            hash := keccak256(words, 0x60)
+        }
+    }
+
+    /// @notice First 20 bytes of keccak256(abi.encode(inner_, node)).
+    function digest(bytes32 inner_, address node) internal pure returns (uint160) {
+        return uint160(uint256(Hashes.efficientKeccak256(inner_, bytes32(uint256(uint160(node))))) >> 96);
     }
 }

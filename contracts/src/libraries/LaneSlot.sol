@@ -60,10 +60,6 @@ library LaneSlot {
         return word | (uint256(1) << (245 + index));
     }
 
-    function withClosed(uint256 word) internal pure returns (uint256) {
-        return word | CLOSED;
-    }
-
     function withTime(uint256 word, uint256 value) internal pure returns (uint256) {
         return (word & ~(uint256(0xffffffff) << 144)) | (value << 144);
     }

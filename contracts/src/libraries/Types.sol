@@ -120,7 +120,7 @@ struct Receipt {
     bytes signature;
 }
 
-/// @notice A submission's file in short: see `FileDigest`.
+/// @notice A submission's file in short: see `FileSlot.digest`.
 struct FileRef {
     bytes32 inner;
     address node;

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
-import {FileId} from "../../src/libraries/FileId.sol";
+import {FileSlot} from "../../src/libraries/FileSlot.sol";
 import {WrongAddress} from "../../src/libraries/Types.sol";
 import {Suite} from "../../src/libraries/Types.sol";
 import {Accusing} from "../helpers/Accusing.sol";
@@ -56,7 +56,7 @@ contract ChallengeRefusalsTest is Accusing {
         _no(accuser, address(nodeChallenges), there, INodeChallenges.NotAccepted.selector);
         // a number that would stand for this pool's file, if its bits ran over
         there = abi.encodeCall(nodeChallenges.open, (0, node, _list((pool << 32) | named[0]), inners, 0));
-        _no(accuser, address(nodeChallenges), there, FileId.NoSuchFile.selector);
+        _no(accuser, address(nodeChallenges), there, FileSlot.NoSuchFile.selector);
     }
 
     function test_filesThatAreNotAcceptedForGood() public {

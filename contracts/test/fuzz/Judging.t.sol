@@ -3,8 +3,6 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Reckoning} from "../../src/libraries/Reckoning.sol";
-import {SplitLib} from "../../src/libraries/SplitLib.sol";
-import {Tally} from "../../src/libraries/Tally.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice Outcomes, fees and penalties against plain references.
@@ -35,7 +33,7 @@ contract JudgingTest is PRBTest {
             votes[i] = words[i];
         }
         for (uint256 place = 0; place < 16; ++place) {
-            require(Tally.outcome(votes, place, 3) == _reference(votes, place), "three");
+            require(Reckoning.outcome(votes, place, 3) == _reference(votes, place), "three");
         }
     }
 
@@ -47,7 +45,7 @@ contract JudgingTest is PRBTest {
             votes[i] = words[i] % 3 == 0 ? uint256(words[i]) : uint256(leaning % 16) * 0x1111111111111111;
         }
         for (uint256 place = 0; place < 16; ++place) {
-            require(Tally.outcome(votes, place, n) == _reference(votes, place), "any");
+            require(Reckoning.outcome(votes, place, n) == _reference(votes, place), "any");
         }
     }
 
@@ -60,7 +58,7 @@ contract JudgingTest is PRBTest {
             turned[(i + shift) % 5] = words[i];
         }
         for (uint256 place = 0; place < 16; ++place) {
-            require(Tally.outcome(votes, place, 5) == Tally.outcome(turned, place, 5), "order");
+            require(Reckoning.outcome(votes, place, 5) == Reckoning.outcome(turned, place, 5), "order");
         }
     }
 
@@ -71,7 +69,7 @@ contract JudgingTest is PRBTest {
             votes[i] = words[i];
         }
         uint256 otherwise = last ? Codes.VOID : Codes.UNDECIDED;
-        uint256 codes = Tally.lane(votes, Codes.spread(places, Codes.UNDECIDED), 3, otherwise);
+        uint256 codes = Reckoning.lane(votes, Codes.spread(places, Codes.UNDECIDED), 3, otherwise);
         for (uint256 place = 0; place < 16; ++place) {
             uint256 code = _reference(votes, place);
             if (code == Codes.UNDECIDED) code = otherwise;
@@ -126,7 +124,7 @@ contract JudgingTest is PRBTest {
         uint16 b
     ) public pure {
         uint256 bps = b % 2_001;
-        (uint256 taken, uint256 feesPaid, uint256 rewardPaid) = SplitLib.slash(stake, amount, kept, fees, reward, bps);
+        (uint256 taken, uint256 feesPaid, uint256 rewardPaid) = Reckoning.split(stake, amount, kept, fees, reward, bps);
         uint256 left = stake > kept ? stake - kept : 0;
         if (left > amount) left = amount;
         require(taken == left, "taken");

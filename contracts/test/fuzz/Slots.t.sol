@@ -89,7 +89,7 @@ contract SlotsTest is PRBTest {
         for (uint256 i = 0; i < 5; ++i) {
             w = w.withMember(i, members[i]);
         }
-        uint256 voted = w.withCommitted(index).withRevealed(index).withClosed() | LaneSlot.SETTLED;
+        uint256 voted = w.withCommitted(index).withRevealed(index) | LaneSlot.CLOSED | LaneSlot.SETTLED;
         require(voted.seed() == seed && voted.codes() == codes && voted.settled() && !w.settled(), "ends");
         require(voted.time() == time, "time");
         require(voted.committed() == 1 << index && voted.revealed() == 1 << index, "votes");
