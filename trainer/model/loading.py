@@ -81,10 +81,9 @@ def fill_model(model: Any, folder: Path, device: torch.device | str) -> None:
         if keys := getattr(report, kind):
             first = sorted(map(str, keys))[0]
             raise IntegrityError(f"the weights in {folder} do not fit their config: {kind} {first}", REFETCH)
-    _return_freed_memory()
 
 
-def _return_freed_memory() -> None:
-    """Have the allocator return what is free: the library reads on threads, and glibc keeps for each what it read."""
+def return_freed_memory() -> None:
+    """Have the allocator return to the system what loading and the first pass freed; glibc keeps most of it."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)

@@ -19,7 +19,7 @@ from protocol.models import REFETCH, TEMPLATES, TOKENIZER_FILES, load_tokenizer,
 from trainer.data.batch import MicroBatch, Plan, WorkEstimate, pack_row, plan_rows
 from trainer.model.attention import install_attention
 from trainer.model.head import ChunkedHead, HeadTask, install_head
-from trainer.model.loading import empty_model, fill_model
+from trainer.model.loading import empty_model, fill_model, return_freed_memory
 from trainer.model.lora import install_lora, merged
 from trainer.model.sharding import Placement, model_blocks
 
@@ -53,6 +53,7 @@ class Policy:
         self.model = self.placement.place(model, self.dtype)
         fill_model(model, folder, self.device)
         self._check_head()
+        return_freed_memory()
         self.sums_whole = self.placement.whole_gradients_fit(self.model)
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
