@@ -177,8 +177,8 @@ def combine(findings: Sequence[Finding]) -> Code:
 
 
 def tally(votes: Sequence[Code], seats: int) -> Code:
-    """Return what the contracts make of the votes that a body of `seats` seats opened (`Tally.sol`): UNDECIDED unless
-    more than half of the seats say the same."""
+    """Return what the contracts make of the votes that a body of `seats` seats opened (`Reckoning.sol`): UNDECIDED
+    unless more than half of the seats say the same."""
     majority = seats // 2 + 1
     rejects = Counter(vote for vote in votes if vote.is_reject)
     if sum(vote.is_accept for vote in votes) >= majority:

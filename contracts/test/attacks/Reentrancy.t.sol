@@ -40,7 +40,7 @@ contract CallingToken is ERC20("Calling", "CALL") {
     }
 }
 
-/// @notice A token that calls back finds every guard closed.
+/// @notice A token that calls back finds the guard closed, or the penalty taken.
 contract ReentrancyTest is Losses {
     function test_reentrancyThroughTheToken() public {
         CallingToken evil = new CallingToken();
@@ -79,7 +79,41 @@ contract ReentrancyTest is Losses {
         _everyGuard(evil);
     }
 
-    /// Whatever moves tokens refuses to be called while tokens move.
+    /// Penalties have no guard: an owner who is called back can take out only what is left of the bond.
+    function test_penaltyIsTakenBeforeItsTokensMove() public {
+        CallingToken evil = new CallingToken();
+        _start(address(evil));
+        _fund(evil, address(evil), address(seats));
+        for (uint256 seat = 1; seat <= 4; ++seat) {
+            vm.startPrank(address(evil));
+            seats.openSeat(_voter(seat), _classes(FAMILY));
+            if (seat != 4) seats.leaveSeat(seat);
+            vm.stopPrank();
+        }
+        _blocks(450);
+        for (uint256 seat = 1; seat <= 3; ++seat) {
+            vm.prank(address(evil));
+            seats.unbondSeat(seat);
+        }
+        _wait(30 days);
+        _penalty(evil, 1, abi.encodeCall(seats.penalise, (1, 1e9, stranger)));
+        _penalty(evil, 2, abi.encodeCall(seats.collect, (2, 1e9, stranger)));
+        _penalty(evil, 3, abi.encodeCall(seats.fine, (3, 1e9, stranger)));
+        assertEq(evil.balanceOf(address(seats)), BOND); // the fourth's, whole
+    }
+
+    function _penalty(CallingToken evil, uint256 seat, bytes memory penalty) private {
+        uint256 before = evil.balanceOf(address(seats));
+        evil.arm(address(seats), abi.encodeCall(seats.withdrawSeat, (seat)));
+        vm.prank(address(court));
+        (bool done,) = address(seats).call(penalty);
+        assertTrue(done);
+        assertTrue(evil.succeeded());
+        assertEq(seats.seatOf(seat).bond, 0);
+        assertEq(before - evil.balanceOf(address(seats)), BOND);
+    }
+
+    /// Deposits, withdrawals and claims refuse to be called while tokens move.
     function _everyGuard(CallingToken evil) private {
         bytes[] memory inside = new bytes[](3);
         inside[0] = abi.encodeCall(pools.fund, (pool, 1));
