@@ -195,7 +195,8 @@ contract Pools is SuiteContract {
     mapping(uint256 pool => mapping(uint256 step => Step)) private _steps;
     /// By pool << 160 | node.
     mapping(uint256 member => Word) private _accounts;
-    /// By `FileSlot.idOf` >> 4: the hash of its files' words as they came in, or as the round left them that settled all.
+    /// By `FileSlot.idOf` >> 4: the hash of its files' words as they came in, or as the round left them that settled
+    /// all.
     mapping(uint256 key => bytes32) private _lanes;
     /// By `FileSlot.idOf`: the word of a file that its lane's hash does not stand for (any more).
     mapping(uint256 id => uint256 slot) private _files;
@@ -854,9 +855,9 @@ contract Pools is SuiteContract {
         _send(SINK, amount); // whose owner could have it back would gain by every node that is slashed
     }
 
-    /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest. If
-    /// it is rejected, the node's unvested pay is barred since `barredAt`. `frozen`: it counts as a frozen one in its
-    /// node's account. `order` has the juries' fees, the reward and the collector.
+    /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
+    /// If it is rejected, the node's unvested pay is barred since `barredAt`. `frozen`: it counts as a frozen one in
+    /// its node's account. `order` has the juries' fees, the reward and the collector.
     function _charge(
         uint256 pool,
         uint256 sequence,

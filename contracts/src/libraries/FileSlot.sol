@@ -90,13 +90,13 @@ library FileSlot {
 
     /// @notice keccak256(abi.encode(root, fileHash, placed_)).
     /// @dev Every submission pays for it, so the words lie beyond the free memory pointer, which stays where it is.
-    function inner(bytes32 root, bytes32 fileHash, uint256 placed_) internal pure returns (bytes32 hash) {
+    function inner(bytes32 root, bytes32 fileHash, uint256 placed_) internal pure returns (bytes32 hash_) {
         assembly ("memory-safe") {
             let words := mload(0x40)
             mstore(words, root)
             mstore(add(words, 0x20), fileHash)
             mstore(add(words, 0x40), placed_)
-            hash := keccak256(words, 0x60)
+            hash_ := keccak256(words, 0x60)
         }
     }
 

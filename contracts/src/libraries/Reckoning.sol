@@ -6,8 +6,8 @@ import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Reckoning
 /// @notice From votes to outcomes, and what a member of a committee is owed and owes once they are final. Every outcome
-/// needs a majority: accept; fraud; fraud or malformed, which is malformed; unavailable, which is paid and so counts for
-/// nothing else.
+/// needs a majority: accept; fraud; fraud or malformed, which is malformed; unavailable, which is paid and so counts
+/// for nothing else.
 library Reckoning {
     uint256 private constant ONES = 0x1111111111111111;
 
