@@ -60,17 +60,18 @@ _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
                           r"deadline exceeded"),
     (ErrorKind.BATCH_SIZE, r"\bbatch(es|ing)?\b.*(limit|more than|too many|not|only|exceed|size|large)|"
                            r"response too large|"
-                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b|array of requests|arrays? .*not"),
+                           r"(limit|maximum|more than|too many|exceed).*\bbatch\b|array of requests|arrays? are not"),
     (ErrorKind.BUSY, r"rate.?limit|rate exceed|request limit|limit exceeded|(too many|max) (requests?|connections)|"
-                     r"per second|\brps\b|slow down|high load|pool is full|at this time|cannot fulfill|"
+                     r"per second|\brps\b|slow down|high load|pool is full|complete request at|"
+                     r"cannot fulfill request$|"
                      r"compute units|capacity|quota|throttl|daily|backend|time(d )?.?out|try again|"
                      r"temporar|overload|unavailable|gateway|internal server error|upstream|\bbusy\b|retry later|"
                      r"deadline exceeded|no available|^internal (json-rpc )?error\.?$"),
     (ErrorKind.LAGGING, r"header ?not ?found|unknown block|block .*not .*(found|available)|out of range|"
-                        r"\bheight\b.*not .*available|not find block|unfinalized|\bstate .*not .*(found|available)|"
-                        r"is pruned|resource not found"),
+                        r"\bheight\b.*not .*available"),
     (ErrorKind.ACCESS, r"authenticat|unauthori[sz]ed|forbidden|api.?key|project id|not authorized|upgrade|tier\b|"
                        r"access denied|credits|app is inactive"),
+    (ErrorKind.LAGGING, r"not find block|unfinalized|\bstate .*not .*(found|available)|is pruned|resource not found"),
 )  # fmt: skip
 """Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
 freely. tests/chain/test_provider.py holds the providers' answers that these patterns were written for."""

@@ -191,7 +191,7 @@ class Follower:
             self._range = max(1, (last - first + 1) // 4)
             raise
         if isinstance(answer, RpcError):
-            if first == last or answer.kind is ErrorKind.LAGGING:
+            if first == last or _lacks_block(answer):
                 raise self._refusal(answer, last)
             asked = last - first + 1
             # Doubling the range later must not run into the same refusal again.
@@ -235,7 +235,7 @@ class Follower:
 
     def _refusal(self, error: RpcError, block: int) -> Exception:
         """What to raise when an endpoint gives no logs of one block."""
-        if error.kind is ErrorKind.LAGGING:
+        if _lacks_block(error):
             return _Moved()
         if error.kind is ErrorKind.LOG_RANGE:  # of a single block: a time-out
             return UnreachableError(f"{self._client.url}: {error.what}", "check the endpoint")
@@ -255,6 +255,11 @@ class Follower:
                     raise _Moved
                 log["blockTimestamp"] = hex(block.time)
         return logs
+
+
+def _lacks_block(error: RpcError) -> bool:
+    """Whether the chain or the endpoint has no such block now: later it may. What it pruned it never has again."""
+    return error.kind is ErrorKind.LAGGING and "pruned" not in error.message.lower()
 
 
 def _one_block(number: int, block_hash: bytes, by_hash: bool) -> dict[str, str]:

@@ -40,7 +40,9 @@ _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _SIZES = "left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|displaystyle|textstyle|limits|nolimits|rm|bf|it"
 _DROPPED = re.compile(rf"(?<!\\)\\(?:(?:{_SIZES})(?![a-zA-Z])|[,;:!> ])\s?")
 _CURRENCY = re.compile(r"([€£¥])\s*(\d+(?:[.,]\d+)*)")
-_ORNAMENT = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:underline|boldsymbol|pmb)(?=\s*\{)")
+_ORNAMENT = re.compile(
+    r"\\(?:text)?color\s*\{[a-zA-Z]+\}|(?<!\^)(?<!\^\{)\\underline(?=\s*\{)|\\(?:boldsymbol|pmb)(?=\s*\{)"
+)
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,|\\ |~|\\;|\s)\d{3})+(?![\d])")
 _COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d|,\d)")
 _REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar)\s*\{(\d+)\}|\\(?:dot|bar)\s*\{?(\d)\}?|(?<=\.)\((\d+)\))")
@@ -145,7 +147,7 @@ def nesting(text: str) -> int:
 
 def _spelled(text: str) -> str:
     """Return the text with one spelling for what has many."""
-    text = _CURRENCY.sub(r"\2\1", _ORNAMENT.sub("", text))
+    text = _CURRENCY.sub(r"\\!\2\1", _ORNAMENT.sub("", text))  # \!: it never joins digits before it
     for character, latex in _UNICODE.items():
         text = text.replace(character, latex)
     text = re.sub(r"\\(?:mathrm|mathbf|mathit|text)\s+([A-Za-z])(?![A-Za-z])", r"\1", text)
@@ -317,6 +319,8 @@ class _Reader:
         money = self._takes(r"\$")
         value = self._sum()
         unit = self._unit() or ("dollar" if money else "")
+        if unit in ("a.m", "p.m", "A.M", "P.M", "AM", "PM"):  # a time without it may be the other one
+            return ["fn", f"named {unit.replace('.', '').lower()}", value]
         if unit in ("", "percent", "per cent"):
             return ["percent", value] if unit else value
         parts = [[value, unit]]
@@ -336,7 +340,7 @@ class _Reader:
             return ["sym", inner[1]]
         if not re.fullmatch(r"[^\W\d_][\w '’.,-]*", text):
             raise Unreadable(f"`{text[:40]}` has no meaning as text")
-        return ["text", re.sub(r"\s", "", text).lower().rstrip(".")]
+        return ["text", re.sub(r"(?<!\d)\s|\s(?!\d)", "", text).lower().rstrip(".")]
 
     def _unit(self) -> str:
         """Return the unit that follows, in one spelling; empty where none does."""
@@ -426,6 +430,8 @@ class _Reader:
                 raise Unreadable("two numbers stand side by side")
             self._at += 3
             return ["add", tree, ["div", ["num", above], ["num", below]]]
+        if tree[0] == "num" and self._peek() == ("op", "{") and self._tokens[self._at + 1][0] == "num":
+            raise Unreadable("two numbers stand side by side")
         is_mixed = is_whole and self._peek() == ("op", r"\frac")
         right = self._power()
         if is_mixed and right[0] == "div" and all(part[0] == "num" and part[1].isdigit() for part in right[1:]):

@@ -22,12 +22,16 @@ _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)")
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(\d+|[A-Za-z])(?![\w{])")
 _SAID = re.compile(
     r"(?<!wrong )(?<!incorrect )\b(?:answer|result|option|choice)\**\s*(?:is\b|[:=])\**\s*:?"
-    r"|####|答案\s*[是為为：:]|答[：:]",
+    r"|####|答案\s*[是為为：:]|答[：:]|(?<![^\n])ответ:",
     re.IGNORECASE,
 )
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\{([^{}]*)\}")
 _ONE_WORD = re.compile(r"(?:(?:option|choice) )?\(?[A-Za-z]+\)?\.?", re.IGNORECASE)
-_CHOICE = re.compile(r"\(?([A-Z])[).:]\s+(?=[\w$(-]|\\(?![a-z])|\\(?:text|d?frac|sqrt)\b)")
+_CHOICE = re.compile(
+    r"\(?([A-Z])[).:][\s~]+(?:\\quad\s*)?(?=[\w$(\[|.√∞€£¥]|-\S"
+    r"|\\(?!(?:cdot|times|div|pm|cup|leq?|geq?|neq?|lt|gt|in|approx)(?![a-z])))"
+)
+_SECOND = re.compile(r"(?<=[\s,;~])(?:\(?[A-Z][).:](?=[\s,;~]|$)|(?:or|and|nor|not)\s+\(?[A-Z]\b)")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|[。?\n]")
 _SPAN = re.compile(r"(?:\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\])\s*[.。]?\s*$", re.S)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w/])")
@@ -49,10 +53,10 @@ def score(answer_text: str, reference: str) -> float:
     last sentence. Raise ScoringUnavailable where this machine cannot decide."""
     try:
         (asked, wanted), (letter, answer) = _read_reference(reference), _choice(final_answer(answer_text))
-        if letter and (asked or wanted[0] == "sym") and letter != (asked or wanted[1]):
+        if letter and not asked and wanted[0] == "sym" and re.fullmatch("[A-Z]", wanted[1]):
+            return float(letter == wanted[1])
+        if letter and asked and letter != asked:
             return 0.0
-        if letter and wanted[0] == "sym":
-            return 1.0
         given = _read(answer)
         if asked and given == ["sym", asked]:
             return 1.0
@@ -77,9 +81,10 @@ def _read_reference(reference: str) -> tuple[str, Tree]:
 
 
 def _choice(answer: str) -> tuple[str, str]:
-    """Return the letter of `(A) 5` and what follows it; no letter where the text begins otherwise."""
+    """Return the letter of `(A) 5` and what follows it; no letter where the text begins otherwise, or has two."""
     text = _TEXT.sub(r"\1 ", answer).strip()
-    return (match[1], text[match.end() :]) if (match := _CHOICE.match(text)) else ("", answer)
+    match = _CHOICE.match(text)
+    return (match[1], text[match.end() :]) if match and not _SECOND.search(text, match.end()) else ("", answer)
 
 
 def final_answer(text: str) -> str:
@@ -100,7 +105,7 @@ def final_answer(text: str) -> str:
         return "" if _DENIED.search(before) else next(span for span in match.groups() if span is not None)
     if text.endswith("?"):
         return ""
-    if "\n" not in text and (_ONE_WORD.fullmatch(text) or not re.search(r"(?<!\\)\b[A-Za-z\u0400-\u04ff]{2,}", text)):
+    if "\n" not in text and (_ONE_WORD.fullmatch(text) or not re.search(r"(?<!\\)\b[A-Za-z]{2,}", text)):
         return text
     sentences = [sentence for sentence in _SENTENCE_END.split(text) if sentence.strip()]
     numbers = _NUMBER.findall(sentences[-1]) if sentences and not _DENIED.search(sentences[-1]) else []

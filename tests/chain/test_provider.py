@@ -191,6 +191,7 @@ ACCESS = answers(
     ("Ankr", 403, -32052, "API key is not allowed to access blockchain"),
     ("QuickNode", 403, -32600, "unauthorized"),
     ("Alchemy", 200, -32600, "App is inactive"),
+    ("any", 200, -32000, "archive state is not available on this tier"),
 )
 SENDING = [
     (ErrorKind.KNOWN_TRANSACTION, "already known"),
@@ -341,3 +342,6 @@ def test_the_same_words_about_something_else_mean_something_else() -> None:
     assert meaning("eth_call", 3, "execution reverted: rate limit", b"") is ErrorKind.REVERT
     assert meaning("eth_call", -32603, "internal error", b"\1" * 4) is ErrorKind.REVERT
     assert meaning("eth_maxPriorityFeePerGas", -32601, "rpc method is not whitelisted", b"") is ErrorKind.OTHER
+    assert meaning("eth_getLogs", -32601, "this method is not supported at this time", b"") is ErrorKind.OTHER
+    assert meaning("eth_call", -32602, "invalid params: array of addresses not allowed", b"") is ErrorKind.OTHER
+    assert meaning("eth_sendRawTransaction", -32000, "cannot fulfill request: bad type", b"") is ErrorKind.OTHER

@@ -39,6 +39,14 @@ RIGHT = [
     ("5", r"\boxed{5\ }"),
     (r"\cos 60^\circ", r"\boxed{1/2}"),
     ("1", r"\boxed{\sin(30°) + \cos 60^{\circ}}"),
+    ("B", r"\boxed{\textbf{(B)}~\pi}"),
+    ("B", r"\boxed{(B) [0,1)}"),
+    ("B", r"\boxed{(B) \left(1,2\right)}"),
+    ("A-5", r"\boxed{(A) - 5}"),
+    ("1011_2", r"\boxed{(B) 1011_2}"),
+    ("A: 3, B: 4", r"\boxed{A: 3, B: 4}"),
+    (r"6:30 \text{ p.m.}", r"\boxed{6:30 \text{ PM}}"),
+    ("42", "Итак, 6 на 7.\nОтвет: 42"),
 ]
 WRONG = [
     ("12", r"\boxed{12} or \boxed{13}"),
@@ -54,6 +62,23 @@ WRONG = [
     (r"\pi \cdot 10^{-20}", r"\boxed{\sqrt{2} \cdot 10^{-20}}"),
     ("0.0000001", r"\boxed{0.0000002}"),
     (r"\cos 60^\circ", r"\boxed{\cos 60}"),
+    ("A", r"\boxed{(A) or (B)}"),
+    ("A", r"\boxed{(A) (B)}"),
+    ("(B) x", r"\boxed{(B) y}"),
+    ("(A) 1011_2", r"\boxed{(A) 1011_3}"),
+    ("(A) - B", r"\boxed{A}"),
+    ("-5", r"\boxed{(A) - 5}"),
+    ("A: 3, B: 4", r"\boxed{A}"),
+    ("(A) 3, (B) 4", r"\boxed{A}"),
+    ("250", r"\boxed{2€50}"),
+    ("1250", r"\boxed{1,€250}"),
+    ("1250", r"\boxed{1 £250}"),
+    ("12", r"\boxed{3\underline{4}}"),
+    (r"n^{\underline{k}}", r"\boxed{n^k}"),
+    (r"\text{June 11 2}", r"\boxed{June 1 12}"),
+    (r"6:30 \text{ p.m.}", r"\boxed{6:30}"),
+    ("42", "Это не 42"),
+    ("42", "Ответ: 42 тысячи"),
 ]
 
 
