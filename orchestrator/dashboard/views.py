@@ -49,6 +49,8 @@ QUIET_SECONDS = 10.0
 PACKING = 4
 MOST_STREAMS = 256
 
+# In Accept-Encoding; a weight of nothing refuses it.
+_TAKES_GZIP = re.compile(r"(?:^|,)\s*gzip\s*(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))(?:[;,]|$)", re.IGNORECASE)
 _PAGE = "the `next` of the page before"
 Number = Annotated[int, Path(ge=0, lt=1 << 28)]
 Offset = Annotated[int, QueryParameter(ge=0, lt=1 << 32, description=_PAGE)]
@@ -104,7 +106,7 @@ def packed_response(
 ) -> Response:
     """Return an answer that gzip compressed, or its plain text to a client that does not take gzip."""
     sent = {**(headers or {}), "Vary": "Accept-Encoding"}
-    if "gzip" not in request.headers.get("accept-encoding", ""):
+    if not _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
         return Response(gzip.decompress(packed), headers=sent, media_type=media_type)
     return Response(packed, headers=sent | {"Content-Encoding": "gzip"}, media_type=media_type)
 

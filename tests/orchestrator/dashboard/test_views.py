@@ -313,3 +313,10 @@ def test_an_overview_of_unchanged_files_does_not_sum_them_again(busy: Desk, monk
     assert get_overview(Snapshot(busy.service, answers)) == first
     assert not read
     assert first.escrow == escrow(busy.view.state, 1)
+
+
+@pytest.mark.parametrize("accepted", ["gzip;q=0", "br, gzip; q=0.0, *;q=0", "not-gzip"])
+def test_whoever_refuses_gzip_gets_plain_text(busy: Desk, accepted: str) -> None:
+    answer = busy.http.get("/v1/record", headers={"Accept-Encoding": accepted})
+    assert "content-encoding" not in answer.headers
+    assert answer.json()["pool"] == 1
