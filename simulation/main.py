@@ -175,7 +175,8 @@ def _report(simulator: Simulator, scenario: "Scenario", outcome: "Outcome", opti
         print(f"  {at:8.1f} s  {text}")
     if options.save:
         faults.save(options.save, schedule)
-        print(f"  again: python -m simulation.main --seed {scenario.seed} --schedule {options.save}")
+        same = " ".join(f"--{name} {getattr(options, name)}" for name in ("hours", "nodes", "validators", "cheats"))
+        print(f"  again: python -m simulation.main --seed {scenario.seed} {same} --schedule {options.save}")
 
 
 if __name__ == "__main__":
