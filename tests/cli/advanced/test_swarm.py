@@ -23,7 +23,7 @@ BUCKET = {"endpoint": "http://127.0.0.1:1", "bucket": "none", "credentials": "no
         ({"gate": {"url": "https://gate.example"}}, "name either `s3`"),
         ({"s3": None}, "name either `s3`"),
         ({"members": ["0x12"]}, "members.0"),
-        ({"mix": {"own": 8, "shared": 1}}, "an envelope of this swarm holds 8"),
+        ({"mix": {"own": 8, "shared": 1}}, "this swarm's envelopes hold 8"),
     ],
 )
 def test_what_is_wrong_with_a_configuration_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
