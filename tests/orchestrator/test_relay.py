@@ -11,6 +11,7 @@ import pytest
 
 from chain.errors import ContractError, TransactionError
 from chain.indexer.records import Status, Step
+from chain.transactions import Sender
 from orchestrator.auth import HttpError
 from orchestrator.relay import RETRY_SECONDS
 from protocol.api.work import MOST_LEASES
@@ -178,20 +179,30 @@ def test_a_service_that_dies_at_any_step_of_a_relay_relays_once(bench: Bench, st
     assert bench.nonce(game.service) == sent + (step == "taken"), "nothing is sent again"
 
 
-def test_a_second_leader_pays_gas_and_submits_nothing_twice(bench: Bench, tmp_path: Path) -> None:
-    """Both planned the same lane before either was mined."""
+def test_a_second_leader_pays_gas_and_submits_nothing_twice(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both planned and priced the same lane before either sent it: later, its price shows that it was sent."""
+    priced, launch = threading.Barrier(2, timeout=60), Sender._launch
+
+    def launch_together(*arguments: Any) -> Any:
+        priced.wait()
+        return launch(*arguments)
+
     game, chain = bench.game, bench.game.deployed.chain
     _, node = game.node()
     game.publish()
     bench.hand_in(node, 0)
     other = Bench(game, tmp_path)
     chain.rpc("evm_setAutomine", False)
+    monkeypatch.setattr(Sender, "_launch", launch_together)
     with ThreadPoolExecutor(2) as both:
         turns = [both.submit(one.turn) for one in (bench, other)]
         wait_for("both to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 2, 60)
         chain.rpc("evm_setAutomine", True)
         chain.mine()
         ends = [turn.exception() for turn in turns]
+    monkeypatch.undo()
     assert sorted(isinstance(end, ContractError) for end in ends) == [False, True]
     assert [file.counter for file in game.state.submissions_of(game.pool)] == [0]
     assert len(bench.turn()) == len(other.turn()) == 1

@@ -38,8 +38,8 @@ SCHEDULE = ScheduleConfig(warmup_updates=0)
 ADAMW = OptimizerConfig(method=AdamWConfig(learning_rate=1e-3), schedule=SCHEDULE)
 MUON = OptimizerConfig(method=MuonConfig(learning_rate=1e-3), schedule=SCHEDULE)
 STEPS = 10
-# Muon rounds to bfloat16 and then makes small directions large: one process with other micro-batches differs as much.
-TOLERANCE = {"adamw": 1e-5, "muon": 1e-3}
+# Muon makes small directions large: one process with other micro-batches differs as much.
+TOLERANCE = {"adamw": 1e-5, "muon": 1e-4}
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,8 @@ def test_an_engine_that_does_not_start_is_as_if_it_were_not_there(
 
     monkeypatch.setattr(EngineConfig, "make", fail)
     held = OtherEngines([EngineConfig(name="vllm", dtype="bfloat16")])
-    assert [held.of("vllm:bfloat16:cpu") for _ in range(2)] == [None, None]
+    key = arithmetic_label("vllm", "bfloat16", arithmetic_of("cpu"))
+    assert [held.of(key) for _ in range(2)] == [None, None]
     assert len(started) == 1
     assert "does not start: no such library" in caplog.text
 
