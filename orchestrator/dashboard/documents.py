@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from chain.indexer.records import Account, Seat, Slash, Status, Submission
 from orchestrator.heartbeats import Heartbeat, node_state
-from orchestrator.ledger import fees_paid, penalties, label, rows
+from orchestrator.ledger import fees_paid, label, penalties, rows
 from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run

@@ -72,7 +72,7 @@ with open(path, "w"):
 """
 
 
-@pytest.mark.parametrize("program", [ALONE, ENGINE, CALIBRATION], ids=["alone", "engine", "calibration"])
+@pytest.mark.parametrize("program", [ALONE, pytest.param(ENGINE, marks=pytest.mark.slow), CALIBRATION])
 def test_a_child_dies_with_its_killed_parent(program: str, tmp_path: Path) -> None:
     """Even one that is stopped, as one that computes or waits for a device sees no closed pipe."""
     argv = [sys.executable, "-c", f"import os, sys, time\n{program}", str(tmp_path)]

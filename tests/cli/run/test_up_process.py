@@ -21,7 +21,7 @@ from cli.run.up import ValidatorUp, earned_line
 from protocol.errors import MusterError
 from runtime import keystore
 from runtime.entry import Exit
-from tests.cli.diagnose.test_views import NODE, VOTES, drawn, make_state
+from tests.cli.diagnose.test_views import NODE, VOTES, drawn, make_state, make_sub
 
 COUNTING = """
 import os, sys
@@ -155,10 +155,10 @@ def test_before_the_first_file_up_repeats_what_the_worker_says() -> None:
 def test_an_unopened_vote_of_an_owners_seat_is_due(tmp_path: Path) -> None:
     profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=ProfileKey(keystore=tmp_path / "key.json"))
     keystore.create(profile.key.keystore, "password", work_factor=1024)
-    state, turn = make_state(), drawn(commits={1: bytes(32)})
+    state, turn = make_state(make_sub()), drawn(commits={1: bytes(32)})
     state.lanes[1, 0] = Lane(1, 0, [turn], [0])
     owner = keystore.address_of(profile.key.keystore)
-    state.seats = {4: Seat(4, NODE, NODE, 9), 5: Seat(5, owner, NODE, 9)}
+    state.seats = {4: Seat(4, NODE, NODE, 9, 0), 5: Seat(5, owner, NODE, 9, 0)}
     ran: list[Any] = []
     suite = SimpleNamespace(params=SimpleNamespace(values=lambda: {"withheldPenalty": 2 * 10**8}))
     up: Any = object.__new__(ValidatorUp)
