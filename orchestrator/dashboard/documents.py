@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from chain.indexer.records import Account, Seat, Slash, Status, Submission
 from orchestrator.heartbeats import Heartbeat, node_state
-from orchestrator.ledger import fees_paid, label, penalties, rows
+from orchestrator.ledger import fees_paid, label, rows
 from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
@@ -182,8 +182,7 @@ class Snapshot:
         return self.answers.get("validators", self._validators)
 
     def _validators(self) -> list[run.ValidatorEntry]:
-        fees, lost = fees_paid(self.state, self.pool_id), penalties(self.state, self.pool_id)
-        votes = Counter[int]()  # seat → files it revealed a vote on
+        fees, votes = fees_paid(self.state, self.pool_id), Counter[int]()  # seat → files it revealed a vote on
         for lane in self.state.lanes_of(self.pool_id):
             for voting_round in lane.rounds:
                 for member in voting_round.reveals:
@@ -194,7 +193,7 @@ class Snapshot:
                 seats=[run.SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
                 votes=sum(votes[seat.seat] for seat in seats),
                 fees=fees[owner],
-                penalised=lost[owner],
+                penalised=sum(seat.penalised for seat in seats),
                 **_health(newest, state),
             )
             for owner, seats, newest, state in self.owners()
@@ -308,27 +307,27 @@ def _health(heartbeat: Heartbeat | None, state: NodeState) -> dict[str, Any]:
 
 def record(service: Service, recent: int | None = None) -> run.RunRecord:
     """Return the run so far, or with its `recent` newest files and reports only."""
-    now = Snapshot(service)
-    reports, files = now.reports, now.state.submissions_of(now.pool_id)
+    snapshot = Snapshot(service)
+    reports, files = snapshot.reports, snapshot.state.submissions_of(snapshot.pool_id)
     newest = files[-(recent or len(files)) :]
     return run.RunRecord(
-        **now.run_fields(),
-        head=now.state.head,
-        chain_error=now.view.error,
+        **snapshot.run_fields(),
+        head=snapshot.state.head,
+        chain_error=snapshot.view.error,
         rewards=[reward_entry(report) for report in reports],
         reports=reports[-(recent or len(reports)) :],
-        published=now.published(),
-        nodes=[now.node(account) for account in now.accounts] if now.pool else [],
-        validators=now.validators(),
-        others=now.others(),
-        submissions=[run.SubmissionEntry(**now.submission_fields(sub)) for sub in reversed(newest)],
+        published=snapshot.published(),
+        nodes=[snapshot.node(account) for account in snapshot.accounts] if snapshot.pool else [],
+        validators=snapshot.validators(),
+        others=snapshot.others(),
+        submissions=[run.SubmissionEntry(**snapshot.submission_fields(sub)) for sub in reversed(newest)],
         counts=counts(Counter(sub.status.value for sub in files)),
-        slashes=now.slashes()[:RECENT],
-        disputes=now.disputes(),
-        canaries=now.canaries(),
-        ledger=now.ledger(),
+        slashes=snapshot.slashes()[:RECENT],
+        disputes=snapshot.disputes(),
+        canaries=snapshot.canaries(),
+        ledger=snapshot.ledger(),
         chain_id=service.uploads.pool.chain_id,
-        challenges=now.challenges(),
+        challenges=snapshot.challenges(),
     )
 
 
