@@ -37,17 +37,18 @@ class Simulator:
     def __init__(self, workers: int = 3, validators: int = 3, cheats: int = 1) -> None:
         from simulation import threads
 
-        scheduler = Scheduler()
-        disks = threads.install(scheduler)
-        from simulation.run import found
-
         memory = Path("/dev/shm")
         self._folder = tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=memory if memory.is_dir() else None)
         self._child = 0
         signal.signal(signal.SIGTERM, self._end)
+        scheduler = Scheduler()
+        disks = threads.install(scheduler)
+        from simulation.run import found
+
         os.chdir(self._folder.name)  # a copy of the folder serves a fork that works in it: all paths are relative
         self._world = found(scheduler, disks, Path("pool"), workers, validators, cheats)
         gc.freeze()
+        gc.set_threshold(100_000, 20, 20)  # of the little that a simulation makes, most is in use until it ends
 
     def run(self, scenario: "Scenario", log: Path | None = None, planted: str = "") -> "Outcome":
         """Return what came of a scenario. `planted`: see `simulation.planted`."""
