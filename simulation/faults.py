@@ -47,10 +47,12 @@ def make_schedule(seed: int, machines: Sequence[str], first: float, last: float,
     some = random.sample(list(machines), random.randint(1, len(machines)))
     free = dict[tuple[str, str], float]()
     while (at := at + random.expovariate(1 / pause)) < last:
-        fault = _KINDS[random.choice(kinds)](random, round(at, 3), some)
-        if at >= free.get((fault.kind, fault.who), at):
-            free[fault.kind, fault.who] = at + 1.5 * fault.seconds + _RECOVERY_SECONDS
-            faults.append(fault)
+        for _ in range(8):
+            fault = _KINDS[random.choice(kinds)](random, round(at, 3), some)
+            if at >= free.get((fault.kind, fault.who), at):
+                free[fault.kind, fault.who] = at + 1.5 * fault.seconds + _RECOVERY_SECONDS
+                faults.append(fault)
+                break
     return faults
 
 

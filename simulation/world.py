@@ -348,7 +348,7 @@ class World:
         self.network.onlookers.add("onlooker")
         self.observer = self._observe()
         for machine in self.machines.values():
-            machine.seconds_per_token = self.speeds.uniform(0.5, 2.0)
+            machine.seconds_per_token = self.speeds.uniform(0.1, 0.5)
             self.start(machine)
         self.spawn("supervisor", self.supervise)
         self.say("the pool is open, and all of its nodes joined")
@@ -401,7 +401,7 @@ class World:
             "s3": self._settings,
             "heartbeat_seconds": _HEARTBEAT_SECONDS,
             "lease_seconds": _LEASE_SECONDS,
-            "lane_seconds": 20,
+            "lane_seconds": 10,
             "claim_seconds": 60,
             "most_loans": 64,
             "loans_a_day": 256,
