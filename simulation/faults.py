@@ -116,7 +116,7 @@ _WEATHER = {
     "break off": "cut",
     "slow links": "delay",
 }
-_SEQUENCER = {"delay transactions": "delay", "drop transactions": "drop"}
+_SEQUENCER = {"halt": "halted", "delay transactions": "delay", "drop transactions": "drop"}
 
 
 def play(world: "World", faults: Sequence[Fault], begin: float) -> None:
@@ -167,14 +167,10 @@ def _happen(world: "World", fault: Fault) -> None:
         setattr(weather, name, fault.amount)
         time.sleep(fault.seconds)
         setattr(weather, name, getattr(calm, name))
-    elif fault.kind == "halt":
-        sequencer.halted = True
-        time.sleep(fault.seconds)
-        sequencer.halted = False
     elif fault.kind in _SEQUENCER:
-        setattr(sequencer, _SEQUENCER[fault.kind], fault.amount)
+        setattr(sequencer, _SEQUENCER[fault.kind], fault.amount or True)
         time.sleep(fault.seconds)
-        setattr(sequencer, _SEQUENCER[fault.kind], 0.0)
+        setattr(sequencer, _SEQUENCER[fault.kind], False)
     elif fault.kind == "reorganise":
         world.chain.reorganise(int(fault.amount), lose=0.5)
 

@@ -205,8 +205,7 @@ PLANTED: dict[str, Callable[[], None]] = {
     for plant in (
         _trust_proofs, _refuse_endings, _forget_ballots, _freeze_tasks, _train_again, _leave_gaps, _hand_in_once,
         _relay_nothing_twice, _sync_nothing, _vote_before_writing, _reveal_nothing, _lose_receipts, _relay_stale_files,
-        _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing,
-        _wait_without_limit,
+        _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing, _wait_without_limit,
     )
 }  # fmt: skip
 

@@ -274,9 +274,7 @@ class World:
             message = ""
             try:
                 code = machine.body() or Exit.DONE
-            except MusterError as error:
-                code, message = Exit.REFUSED, str(error)
-            except OSError as error:
+            except (MusterError, OSError) as error:
                 code, message = Exit.REFUSED, str(error)
             except Exception as error:
                 code, message = Exit.FOUND_WRONG, repr(error)
