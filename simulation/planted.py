@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import protocol.files
-from chain.contracts import Pools
 from chain.indexer.store import EventStore
 from chain.transactions import Sender
 from orchestrator.background import BackgroundTask
@@ -149,9 +148,8 @@ def _lose_receipts() -> None:
 
 def _relay_stale_files() -> None:
     """The service relays files whose step has another seed since a reorganisation."""
-    relay: Any = Relay
-    pools: Any = Pools
-    relay._without_stale, pools.anchor = lambda self, rows, pool: rows, lambda self, block=None: (0, bytes(32))
+    library: Any = Relay
+    library._without_stale = lambda self, rows, pool: rows
 
 
 def _move_cursor_first() -> None:
