@@ -63,11 +63,13 @@ def _edits(name: str, help: str, single: bool = False) -> Callable[[Edit], Edit]
 
     def register(edit: Edit) -> Edit:
         @alters("complete", name, help)
-        def edited(cheat: Cheat, done: list[Completion], work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        def edited(
+            cheat: Cheat, completions: list[Completion], work: Work, plan: Sequence[Planned]
+        ) -> list[Completion]:
             rng = random.Random(work.seed)
-            victims = {rng.randrange(len(done))} if single else range(len(done))
-            done = [edit(cheat, c, rng) if number in victims else c for number, c in enumerate(done)]
-            return done if cheat.strength < 1 else cheat.proven(plan, done)
+            victims = {rng.randrange(len(completions))} if single else range(len(completions))
+            completions = [edit(cheat, c, rng) if number in victims else c for number, c in enumerate(completions)]
+            return completions if cheat.strength < 1 else cheat.proven(plan, completions)
 
         return edit
 

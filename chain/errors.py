@@ -82,9 +82,9 @@ def decode_revert(data: bytes) -> tuple[str, dict[str, Any]]:
         if selector == _PANIC:
             code = decode(["uint256"], body)[0]
             return "Panic", {"reason": _PANICS.get(code, hex(code))}
-        known = abi.all_errors().get(selector)
-        if known is not None:
-            return known.where, known.named(body)
+        error = abi.all_errors().get(selector)
+        if error is not None:
+            return error.where, error.named(body)
     except (DecodingError, MusterError, ValueError, OverflowError):
         pass
     return "Unknown", {"data": "0x" + data[:64].hex()}

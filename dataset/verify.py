@@ -10,7 +10,7 @@ from pathlib import Path
 from chain.indexer.records import Submission
 from chain.rpc import Block
 from dataset.document import CARD, CONFIG, DATA, DOCUMENT, MANIFESTS, TOKENIZER, DatasetDocument, StoredDataset, card
-from dataset.export import MAX_CONFIG_BYTES, PoolOnChain, Texts, chain_columns, shown_model, tokenizer_problem
+from dataset.export import MAX_CONFIG_BYTES, PoolOnChain, Texts, chain_columns, public_model_name, tokenizer_problem
 from dataset.rows import DatasetRow, RowTally, check_bytes, read_rows
 from protocol.config import PoolConfig
 from protocol.encoding import keccak
@@ -120,7 +120,7 @@ def _check_document(
         findings.add("document", f"{DOCUMENT}: `owner` is not the pool's")
     for name, shown, expected in (
         ("`name`", document.name, config.name),
-        ("`model`", document.model, shown_model(config.model.source)),
+        ("`model`", document.model, public_model_name(config.model.source)),
         ("`dtype`", document.dtype, config.model.dtype),
         ("`config_hash`", document.config_hash, config.digest.hex()),
         ("the model's licence", document.licences.model, config.model.license),
@@ -225,9 +225,9 @@ class _RowChecks:
             add("added", f"{named} appears twice")
         else:
             seen[row.row] = True
-            if row.place < self._last:
+            if row.order_key < self._last:
                 add("reordered", f"{named} comes after submission {self._last[0]}, row {self._last[1]}")
-            self._last = max(self._last, row.place)
+            self._last = max(self._last, row.order_key)
         if wrong := self._wrong(row):
             add("altered", f"{named}: {wrong}")
 

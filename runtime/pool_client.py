@@ -124,7 +124,7 @@ class PoolSources:
 
     def _chosen(self, announced: Iterable[Announcement]) -> list[str]:
         """Return the URLs of at most AT_ONCE valid sources: those in use while they stay valid, then random ones."""
-        held = list[Announcement]()
+        valid = list[Announcement]()
         for announcement in {**self._held, **{announcement.url: announcement for announcement in announced}}.values():
             try:
                 announcement.check(self._pool(), time.time())
@@ -132,15 +132,15 @@ class PoolSources:
                 log.info("%s", error)
                 continue
             if announcement.url != self.own:
-                held.append(announcement)
-        known, salt = self._held, self._salt
-        held.sort(
+                valid.append(announcement)
+        in_use, salt = self._held, self._salt
+        valid.sort(
             key=lambda announcement: (
-                announcement.url not in known,
+                announcement.url not in in_use,
                 hashlib.sha256(salt + announcement.address.encode()).digest(),
             )
         )
-        self._held = {announcement.url: announcement for announcement in held[:AT_ONCE]}
+        self._held = {announcement.url: announcement for announcement in valid[:AT_ONCE]}
         return list(self._held)
 
     def _use(self, urls: list[str]) -> None:

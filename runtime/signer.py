@@ -126,22 +126,22 @@ class SigningRules:
     def check_transaction(self, address: str, fields: dict[str, Any]) -> None:
         """Raise SignatureRefused unless the transaction is a call of this role, or fills a nonce."""
         try:
-            asked = _Transaction.model_validate(fields)
+            sent = _Transaction.model_validate(fields)
         except ValueError:
             raise SignatureRefused("a transaction of another form, or one that moves ether", "") from None
-        if asked.chainId != self.deployment.chain_id or asked.maxFeePerGas > 4 * price_limit():
+        if sent.chainId != self.deployment.chain_id or sent.maxFeePerGas > 4 * price_limit():
             raise SignatureRefused("a transaction of another chain, or at too high a price", "")
-        if asked.gas > self.most_gas:
-            raise SignatureRefused(f"a transaction of {asked.gas} gas", "")
-        if asked.to.lower() == address.lower() and not asked.data:
+        if sent.gas > self.most_gas:
+            raise SignatureRefused(f"a transaction of {sent.gas} gas", "")
+        if sent.to.lower() == address.lower() and not sent.data:
             return  # fills a gap of nonces
         for call, check in self.calls.items():
             contract, _, name = call.partition(".")
             function = abi.load(contract)[name]
-            known = (asked.to, asked.data[:4]) == (self.deployment.address(contract), bytes(function.selector))
-            if known and check(address, function.inputs.named(asked.data[4:])):
+            is_call = (sent.to, sent.data[:4]) == (self.deployment.address(contract), bytes(function.selector))
+            if is_call and check(address, function.inputs.named(sent.data[4:])):
                 return
-        raise SignatureRefused(f"a call of 0x{asked.data[:4].hex()} at {asked.to}", "")
+        raise SignatureRefused(f"a call of 0x{sent.data[:4].hex()} at {sent.to}", "")
 
 
 def _a_minute(most: int) -> Buckets:

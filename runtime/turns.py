@@ -39,15 +39,15 @@ def converse(
     first = [
         Request(task.prompt, task.noise_key, limit, goes_on=more) for task, more in zip(tasks, several, strict=True)
     ]
-    done = engine.generate(first, sampling)
+    completions = engine.generate(first, sampling)
     going = [index for index, more in enumerate(several) if more]
     while going:
-        requests = {index: _next(environment, tasks[index], done[index], limit) for index in going}
+        requests = {index: _next(environment, tasks[index], completions[index], limit) for index in going}
         due = {index: request for index, request in requests.items() if request is not None}
         for index, turn in zip(due, engine.generate(list(due.values()), sampling), strict=True):
-            done[index] = joined(done[index], turn)
+            completions[index] = joined(completions[index], turn)
         going = list(due)
-    return done
+    return completions
 
 
 def _next(environment: Replies, task: RolloutTask, done: Completion, limit: int) -> Request | None:

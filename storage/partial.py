@@ -64,11 +64,11 @@ class PartFile:
         self.seal()
         if self._location == (file, start):
             return
-        done = 0
-        while data := self.read(done, _COPY_BYTES):
-            write(file, start + done, data)
-            done += len(data)
-        if done < self._size:
+        position = 0
+        while data := self.read(position, _COPY_BYTES):
+            write(file, start + position, data)
+            position += len(data)
+        if position < self._size:
             raise OSError("the disk has lost bytes that it took")
 
     def seal(self) -> None:

@@ -125,9 +125,7 @@ def build_optimizers(model: Any, config: TrainConfig, offload: bool = False) -> 
         }
         matrices = [parameter for parameter in parameters if id(parameter) in in_blocks]
         parameters = [parameter for parameter in parameters if id(parameter) not in in_blocks]
-        muon = Muon(
-            matrices, lr=method.learning_rate, weight_decay=method.weight_decay, momentum=method.momentum
-        )
+        muon = Muon(matrices, lr=method.learning_rate, weight_decay=method.weight_decay, momentum=method.momentum)
         optimizers.append(muon)
     groups = [
         {"params": [parameter for parameter in parameters if parameter.ndim >= 2], "weight_decay": method.weight_decay},

@@ -259,14 +259,14 @@ class Projection:
                     del lanes[key]
         payments, before = checkpoint.payments, dict(_numbers(checkpoint))
         checkpoint = _without(checkpoint, lanes.values(), len(payments))
-        kept = {field.name: getattr(checkpoint, field.name) for field in fields(State) if field.name != "archive"}
-        kept |= {name: dict(kept[name]) for name in _FILE_TABLES}
+        tables = {field.name: getattr(checkpoint, field.name) for field in fields(State) if field.name != "archive"}
+        tables |= {name: dict(tables[name]) for name in _FILE_TABLES}
         numbers = {
             (*key, before[key].archived): before[key].kept[: after.archived - before[key].archived]
             for key, after in _numbers(checkpoint)
         }
         try:
-            self._archive.save(final, kept, lanes, payments, numbers)
+            self._archive.save(final, tables, lanes, payments, numbers)
         except sqlite3.OperationalError as error:
             raise MusterError(f"the archive cannot be written: {error}", "make room on its disk") from None
         self._checkpoint = checkpoint

@@ -387,18 +387,18 @@ def sponsor_of(
 
 def node_facts(state: State, pool: Pool, operator: str, node: str, **more: Any) -> NodeFacts:
     """Return what the chain's state says of a node and the pool that it is to join; `more`: other fields."""
-    known = state.nodes.get(node)
+    record = state.nodes.get(node)
     return NodeFacts(
         pool.pool,
         operator,
         node,
-        registered_to=known.operator if known else "",
-        stake=known.stake if known else 0,
+        registered_to=record.operator if record else "",
+        stake=record.stake if record else 0,
         least=pool.terms.minStake,
         standing=standing_of(state.accounts.get((pool.pool, node))),
         pool_status=pool.status,
         invite_only=pool.terms.inviteOnly,
-        elsewhere=known.pool if known and known.pool not in (0, pool.pool) else 0,
+        elsewhere=record.pool if record and record.pool not in (0, pool.pool) else 0,
         **more,
     )
 

@@ -60,7 +60,7 @@ def test_an_export_holds_what_was_accepted_and_verifies(sold: SoldWork, exported
     assert (report.rows, report.newer) == (3 * ROWS, 0)
     first = rows_of(exported)
     accepted = [sold.submitted[place] for place in (0, 2, 3)]
-    assert [row.place for row in first] == [(sequence, row) for sequence in accepted for row in range(ROWS)]
+    assert [row.order_key for row in first] == [(sequence, row) for sequence in accepted for row in range(ROWS)]
     assert {(row.verdict, row.votes) for row in first[12:]} == {("accept", ("unsure",) * 3)}
     totals = report.document.totals
     assert (totals.rows, totals.submissions, totals.nodes, totals.problems) == (18, 3, 1, 9)
