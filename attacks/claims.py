@@ -64,7 +64,7 @@ class HiddenPrompt(Cheat):
         return _relabelled(self, super().score(plan, completions))
 
 
-@attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
+@attack("altered-prompt", "changes one token of every prompt; strength 1: still reports the right prompt")
 class AlteredPrompt(Cheat):
     def plan(self, work: Work) -> Plan:
         rng, plan = random.Random(work.seed), []
@@ -144,7 +144,7 @@ _register_copied_file("own-old-file", "hands in its own file of another counter"
 _register_copied_file("own-old-step", "hands in its own file of an earlier step again", _work_of_earlier_step)
 
 
-@attack("old-completions", "proves its own completions of an earlier step anew under today's problems")
+@attack("old-completions", "proves its own completions of an earlier step again under today's problems")
 class OldCompletions(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         before = _work_of_earlier_step(work)
@@ -169,7 +169,7 @@ class RelabelledFile(Cheat):
 
 @attack(
     "edited-copy",
-    "copies another node's completions into its own problems, seeds and prompts; strength 1: proves them anew",
+    "copies another node's completions into its own problems, seeds and prompts; strength 1: proves them again",
 )
 class EditedCopy(Cheat):
     def make(self, work: Work) -> Produced:

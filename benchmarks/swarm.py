@@ -173,7 +173,7 @@ class MemoryExchange:
 
 
 def account_of(seed: int, number: int) -> LocalAccount:
-    """Return a key, hence problems and noise, that follows from the run's seed."""
+    """Return a key, and so problems and noise, that follows from the run's seed."""
     account: LocalAccount = Account.from_key(bytes([1 + seed, 1 + number]) * 16)
     return account
 

@@ -50,7 +50,7 @@ _PANICS = {0x01: "assertion", 0x11: "overflow", 0x12: "division by zero", 0x21: 
 
 class ContractError(MusterError):
     """A contract refused a call. `name`, `arguments`: of the custom error (`Error` for a reason string, `Panic`, or
-    empty). `call` says what was called; `tx_hash` is set when the transaction was mined all the same."""
+    empty). `call` says what was called; `tx_hash` is set when the transaction was still mined."""
 
     def __init__(self, call: str, data: bytes, tx_hash: str = "") -> None:
         self.name, self.arguments = decode_revert(data)

@@ -356,7 +356,7 @@ class Sender:
 
     def _refill(self, nonce: int, price: Price) -> None:
         """Fill a gap before a transaction with what was mined there, or with an empty transaction where that could be
-        wrong by now: whoever sent it reads the chain and sends what is right."""
+        wrong by now: its sender reads the chain and sends what is right."""
         if nonce in self._in_flight:
             return
         call, raw = self._sent.get(nonce, (None, b""))

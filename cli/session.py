@@ -95,7 +95,7 @@ def _copied(events: Path, folder: Path) -> Path:
             with closing(sqlite3.connect(copy)) as target:
                 source.backup(target)
     except (sqlite3.Error, OSError) as error:
-        log.info("reading all events anew: %s", error)
+        log.info("reading all events again: %s", error)
         copy.unlink(missing_ok=True)
     return copy
 

@@ -101,7 +101,7 @@ class Log:
         return replace(self, messages=dict(self.messages))
 
     def apply(self, event: LogEvent) -> None:
-        """Apply an event, but for the entry's number and hash. Raises IntegrityError for one that cannot come now."""
+        """Apply an event, without the entry's number and hash. Raises IntegrityError for one that cannot come now."""
         current, updated = self.schedule, self.schedule.after(event)
         if updated is current:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")

@@ -186,7 +186,7 @@ def check_environment(
         late = "a process that makes and scores these problems was not done in time: something in it does not end"
         return EnvironmentCheck(config.called, len(seeds), findings=(late,))
     label, limit = "row" if environment.rows else "seed", environment.declared.seconds
-    # whoever wrote a program of one turn knows in which form it takes its own references
+    # the author of a program of one turn knows in which form it takes its own references
     takes_reference = config.name == "program" and environment.declared.turns.most == 1
     differing = [seed for seed in seeds if _content(first.get(seed)) != _content(second.get(seed))]
     won, trouble, making, durations = list[str](), list[str](), list[float](), list[float]()

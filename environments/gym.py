@@ -137,16 +137,14 @@ class GymGenerator:
         return self._generate((seed + (_TRIES - 1) * _STRIDE) % (1 << 64))
 
     def _generate(self, seed: int) -> Problem:
-        if (
-            self._alone_in_process
-        ):  # only in a process of its own: whoever else is in this one may count on the global state
+        if self._alone_in_process:  # elsewhere, other code may count on the global state
             random.seed(seed)
             np.random.seed(seed % (1 << 32))
         own = seed % (1 << 32) if self.name.endswith("/pool_matrix") else seed  # numpy takes no larger seeds
         if self._rebuilt:
             dataset = self._dataset_class(dataclasses.replace(self._config, seed=own))
         else:
-            # Built anew, one may read word lists for 0.1 s; the shared object is left alone (threads).
+            # Building one may read word lists for 0.1 s; the shared object is left alone (threads).
             dataset = copy.copy(self._dataset)
             dataset.seed = own
         entry = dataset[0]

@@ -108,7 +108,7 @@ class ReplyFrame:
 
     def _apart(self, after: str, first: int, last: int) -> Iterator[str]:
         """Yield the text, cut so that no control token begins or ends within the reply: it may quote what a stranger's
-        model wrote, and whoever spells a role's header must not have spoken in that role."""
+        model wrote, and spelling a role's header must not count as speaking in that role."""
         cuts = set[int]()
         for name in self._spellings:
             at = after.find(name)

@@ -53,7 +53,7 @@ class ChainConnection:
         self.deployment = Deployment.load(config.deployment)
         self.client = ChainClient(config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
         self.suite = Suite(self.client, self.deployment)
-        # A chain that was started anew, or contracts deployed again, must not find the state of the former ones.
+        # A restarted chain, or contracts deployed again, must not find the state of the former ones.
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
         self._follower = Follower(self.client, self.deployment, self.home / "events.sqlite")

@@ -248,7 +248,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: whoever closes its end too early must not fill the log."""
+        """Say nothing: a client that closes its end too early must not fill the log."""
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -267,7 +267,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class RemoteAccount:
-    """An account of a signer, for whoever holds no key: it has the members of a LocalAccount that muster uses."""
+    """An account of a signer, for a process without a key: it has the members of a LocalAccount that muster uses."""
 
     def __init__(self, path: str, address: str) -> None:
         self._path, self.address = path, address

@@ -63,7 +63,7 @@ def _next(environment: Replies, task: RolloutTask, done: Completion, limit: int)
 
 
 def joined(before: Completion, turn: Completion) -> Completion:
-    """Return a rollout with one more turn: the short last chunk is proven anew with what the turn added to it."""
+    """Return a rollout with one more turn: the short last chunk is proven again with what the turn added to it."""
     full = before.proofs[: len(before.tokens) // CHUNK]
     tokens, logprobs = before.tokens + turn.tokens, before.logprobs + turn.logprobs
     return replace(turn, tokens=tokens, logprobs=logprobs, proofs=full + turn.proofs)

@@ -126,7 +126,7 @@ class PartialDownload:
 
     @property
     def sha256(self) -> bytes:
-        """SHA-256 of all bytes, for the filling thread and whoever was told that the object is complete."""
+        """SHA-256 of all bytes, for the filling thread and any thread that was told that the object is complete."""
         return self._hash.digest()
 
     def whole(self) -> bytes:

@@ -187,7 +187,7 @@ def token_weights(config: AlgorithmConfig, sequence: Tensor, tokens: float, sequ
     """Return the weights [N] float32 of the tokens' losses, whose weighted sum over all ranks is a minibatch's loss.
 
     `tokens`, `sequences`: of the minibatch's outputs over all ranks. A share of the dropped groups' is included, so
-    that a step with little signal moves little; hence no integers. By "tokens" every token counts alike (INTELLECT-2,
+    that a step with little signal moves little; so no integers. By "tokens" every token counts alike (INTELLECT-2,
     DAPO), by "sequences" every sequence (GRPO); by "constant" no sequence's length changes any weight (Dr. GRPO)."""
     if config.normaliser == "sequences":
         return 1 / (torch.bincount(sequence)[sequence].float() * max(1.0, sequences))

@@ -151,7 +151,7 @@ class Keeper:
         delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
         now = time.monotonic()
         if key not in self._due:
-            # What was due an hour ago was done, or starts anew.
+            # What was due an hour ago was done, or starts again.
             self._due = {other: due for other, due in self._due.items() if now < due + _STALE_SECONDS}
             self._due[key] = now + delay
         if now >= self._due[key]:

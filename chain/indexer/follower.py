@@ -1,7 +1,7 @@
 """Follows the suite's events with a durable cursor, through restarts, reorganisations and chains that lose their end.
 
 Before each step the block at the cursor is compared with the chain's. If it is gone, the newest stored block that the
-chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew.
+chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed again.
 
 Far below the head, logs are asked for by ranges of blocks, and only kept if the range's last block is the same before
 and after. Near the head, where chains reorganise and an endpoint's index of logs may lag behind its blocks, every

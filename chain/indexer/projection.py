@@ -147,7 +147,7 @@ def _without(state: State, lanes: Iterable[FinalLane], payments: int) -> State:
             if claimable and (hint is None or file.cumulative > hint.cumulative):
                 accounts[file.pool, file.node] = replace(account, archived_hint=file.sequence)
     for of, numbers in _numbers(state):
-        # Those behind a file that is not final stay: whoever looks for what is not begins with them.
+        # Those behind a file that is not final stay: a search for those that are not begins with them.
         live = (dict.__contains__(tables["lanes"], (of[0], number >> 4)) for number in numbers.kept)
         gone = next((position for position, here in enumerate(live) if here), len(numbers.kept))
         if gone:

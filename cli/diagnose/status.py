@@ -274,7 +274,7 @@ def _explain_refused(view: Facts, state: State, last: int, url: str, down: str) 
 
 
 def validator_status(look: PoolReading, address: str) -> tuple[Facts, str]:
-    """Answer for whoever owns seats or votes for them."""
+    """Answer for an account that owns seats or votes for them."""
     chain = look_at_chain(look, (address,), lambda session: _seats_facts(session, session.state(), address))
     known = chain.facts or {}
     owner = known["seats"][0]["owner"] if known.get("seats") else address

@@ -96,13 +96,13 @@ def get_funds(suite: Suite, step: UpStep) -> None:
     have = balance(address)
     if step.do is UpDo.TOKENS:
         what, where = f"{show_tokens(missing)} tokens", f" (contract {suite.token.address})"
-        source = f"; whoever has some runs `muster keys send --to {address} --amount {show_tokens(missing)}`"
+        source = f"; a holder sends some by `muster keys send --to {address} --amount {show_tokens(missing)}`"
         if local is not None:
             local.tokens(address, missing)
     else:
         what, where = f"{missing / ETHER:.6f} ETH on chain {chain}", ""
         faucet = _ETHER_FAUCETS.get(chain)
-        source = f" (free from {faucet})" if faucet else " (from whoever has some on that chain)"
+        source = f" (free from {faucet})" if faucet else " (from any holder on that chain)"
         if local is not None:
             local.ether(address, max(have + 3 * missing, ETHER))
     if local is not None:

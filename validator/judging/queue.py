@@ -32,7 +32,7 @@ class JudgeTask:
 
     mirrors[i]: further URLs of file i.
     patience: seconds from when the task is asked for, after which a file that no source has counts as unavailable.
-    to_show: whoever accepts a file will have to show its bytes, as committees do.
+    to_show: a seat that accepts a file will have to show its bytes, as committees do.
     as_worker: each file is measured by its worker's own engine, if this machine has it.
     whole: no file is measured before all are there, since one that is withheld decides for all.
     """
@@ -148,7 +148,7 @@ class JudgeQueue:
             return (dict(request.found), request.problem) if request else ({}, "")
 
     def retain(self, keys: Collection[TaskKey]) -> None:
-        """Forget all other tasks: settled without us, or drawn anew. The task under way ends after its current file."""
+        """Forget all other tasks: settled without us, or drawn again. The task at work ends after its current file."""
         with self._changed:
             for key in [key for key in self._requests if key not in keys]:
                 self._requests.pop(key).cancel()
