@@ -220,11 +220,11 @@ class _RowChecks:
         if row.row >= rows:
             add("added", f"{named}: the file has {rows} rows")
             return
-        seen = self._seen.setdefault(row.submission, bytearray(rows))
-        if seen[row.row]:
+        seen_rows = self._seen.setdefault(row.submission, bytearray(rows))
+        if seen_rows[row.row]:
             add("added", f"{named} appears twice")
         else:
-            seen[row.row] = True
+            seen_rows[row.row] = True
             if row.order_key < self._last:
                 add("reordered", f"{named} comes after submission {self._last[0]}, row {self._last[1]}")
             self._last = max(self._last, row.order_key)
@@ -266,10 +266,10 @@ class _RowChecks:
         state, pool = self._source.state, self._source.pool_id.pool
         doubtful = {sequence for number, sequence in (*state.disputes, *state.canaries) if number == pool}
         for sequence in sorted((self._files.keys() - doubtful) | self._seen.keys()):
-            seen = self._seen.get(sequence) or bytearray(self._files[sequence].rows)
-            if gone := [row for row, there in enumerate(seen) if not there]:
-                which = f"row {gone[0]} and {len(gone) - 1} more" if len(gone) > 1 else f"row {gone[0]}"
-                verb = "are" if len(gone) > 1 else "is"
+            seen_rows = self._seen.get(sequence) or bytearray(self._files[sequence].rows)
+            if missing := [row for row, present in enumerate(seen_rows) if not present]:
+                which = f"row {missing[0]} and {len(missing) - 1} more" if len(missing) > 1 else f"row {missing[0]}"
+                verb = "are" if len(missing) > 1 else "is"
                 self._findings.add("missing", f"{which} of submission {sequence} {verb} missing")
 
 

@@ -258,9 +258,9 @@ class Lookout:
             )
         except MusterError as error:
             service_error = error.what
-        done = service.done if service else None
-        if service and done is not None and (done != self._done or not service.phase.startswith(_COMPUTING)):
-            self._done, self._progressed = done, now
+        work_done = service.done if service else None
+        if service and work_done is not None and (work_done != self._done or not service.phase.startswith(_COMPUTING)):
+            self._done, self._progressed = work_done, now
         return Facts(
             now=now,
             free={name: free_bytes(path) for name, path in config.folders.items()},
