@@ -198,7 +198,7 @@ def try_out(prefix: Path) -> str:
 
 
 def _run(argv: list[str], seconds: float, what: str) -> subprocess.CompletedProcess[str]:
-    """Run a program without what our environment says of ours. Raises MusterError if it takes longer."""
+    """Run a program without this process's own Python settings. Raises MusterError if it takes longer."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     try:
         return subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False, env=clean)

@@ -90,11 +90,11 @@ def _other_chain(document: DatasetDocument, source: PoolOnChain) -> str:
     """Return why a data set is not of this deployment, or an empty string."""
     chain_id = source.pool_id.chain_id
     if document.chain_id != chain_id:
-        return f"the data set is of chain {document.chain_id}, the deployment of chain {chain_id}"
+        return f"the data set is from chain {document.chain_id}, the deployment from chain {chain_id}"
     if document.genesis != source.genesis.removeprefix("0x"):
-        return f"the data set is of another chain with the id {chain_id}: its first block differs"
+        return f"the data set is from another chain with the id {chain_id}: its first block differs"
     if document.contracts != source.contracts:
-        return "the data set is of other contracts than the deployment's"
+        return "the data set is from other contracts than the deployment's"
     return "" if document.pool in source.state.pools else f"the chain has no pool {document.pool}"
 
 
@@ -212,8 +212,8 @@ class _RowChecks:
             add("altered", f"{where}: {row.what}")
             return
         if row.submission not in self._files:
-            why = self._refused.get(row.submission, "which the pool has not")
-            add("added", f"{where} is of submission {row.submission}, {why}")
+            why = self._refused.get(row.submission, "which the pool does not have")
+            add("added", f"{where} belongs to submission {row.submission}, {why}")
             return
         named = f"{where} (submission {row.submission}, row {row.row})"
         rows = self._files[row.submission].rows

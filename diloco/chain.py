@@ -89,7 +89,7 @@ class StepRecorder:
             self._thread.join(_LAST_SECONDS)
 
     def record_missing(self) -> None:
-        """Record every outer step that the log has and the chain has not. Raises MusterError."""
+        """Record every outer step that the log has and the chain lacks. Raises MusterError."""
         if self._runs is None:
             self._runs = self._connect()
         view = self._runs.run_of(self._run)

@@ -89,7 +89,7 @@ class ChainConnection:
 
 
 class PoolSources:
-    """Where a pool's objects come from: its service, the operator's mirrors (both in `objects`) and whoever announced
+    """Where a pool's objects come from: its service, the operator's mirrors (both in `objects`) and those who announced
     itself at the service. `own`: this process's own URL, which is left out. Where others serve, the service is asked
     last, except by a relay (`first_hand`), which fetches so that others need not. A `service` that a stranger
     `announced` has to be public unless `private`. Thread-safe."""

@@ -321,7 +321,7 @@ def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Ve
         about = verdict.pool, verdict.node, verdict.sha256, verdict.lane_seed, verdict.config_hash
         sha256 = record.named[sequence].sha256.hex()
         if about != (record.challenge.pool, record.challenge.node, sha256, trial.seed.hex(), record.config_hash.hex()):
-            raise IntegrityError(f"its verdict on file {sequence} is of another file, draw or pool", "ask its voter")
+            raise IntegrityError(f"its verdict on file {sequence} concerns another file, draw or pool", "ask its voter")
         # A file that is refused before the model's pass, or that nobody has, has no rows that anybody looked at.
         missed = set(record.rows(sequence)) - set(verdict.audited)
         if verdict.code.is_accept and missed:

@@ -33,7 +33,7 @@ class FeeCollection:
     def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
         self._voters, self._tasks, self._publisher = collaborators.voters, collaborators.tasks, publisher
         self.closed: set[tuple[int, int]] = set()
-        """Lanes whose committees of ours are paid; a reorganisation may undo that."""
+        """Lanes whose committees are paid, of those we sat in; a reorganisation may undo that."""
 
     def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
         if not lane.round.settled:

@@ -83,7 +83,7 @@ class Vote(ABC):
     are voted on; `audit_seed` draws the rows of theirs that are audited.
 
     needs_bytes: only a file whose bytes could not be had may be called unavailable.
-    always_answers: a seat that could not judge casts its fallback vote whatever kept it, and whoever chose the pool.
+    always_answers: a seat that could not judge casts its fallback vote whatever kept it, no matter who chose the pool.
     as_worker: files are measured by the engine that made them.
     whole: one missing file decides for all.
     """

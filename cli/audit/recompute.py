@@ -280,7 +280,7 @@ def _record(client: PoolClient, state: State, number: int) -> ChallengeRecord:
         raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
     challenge = state.challenges[number]
     if challenge.pool != client.config.pool:
-        raise ConfigError(f"challenge {number} is of pool {challenge.pool}", f"pass --pool {challenge.pool}")
+        raise ConfigError(f"challenge {number} belongs to pool {challenge.pool}", f"pass --pool {challenge.pool}")
     document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[challenge.pool]
     return ChallengeRecord(
         challenge=challenge,

@@ -306,7 +306,7 @@ def _seats_facts(session: Session, state: State, address: str) -> Facts:
 
 
 def pool_status(look: PoolReading) -> tuple[Facts, str]:
-    """Answer for a pool; about its processes too where the owner's profile is of this pool."""
+    """Answer for a pool; about its processes too where the owner's profile is for this pool."""
     chain = look_at_chain(look, (look.pool,), lambda session: _pool_facts(session, look.number(session)))
     facts = chain.facts or {}
     url = (look.pool.url if look.pool else None) or (facts["view"]["service"]["url"] if facts else None)

@@ -60,7 +60,7 @@ def judge(
     ] = None,
     group: Annotated[list[str] | None, Option("--group", help="Validator group, by name or number.")] = None,
     voter: Annotated[list[str] | None, address_option("--voter", "Voting key of a seat; can be repeated.")] = None,
-    seat: Annotated[list[int] | None, Option("--seat", min=0, help="Only this seat of yours; can be repeated.")] = None,
+    seat: Annotated[list[int] | None, Option("--seat", min=0, help="Only this seat; can be repeated.")] = None,
     new_voter: Annotated[str | None, address_option("--new-voter", "Give the one --seat this voting key.")] = None,
     stop: Annotated[bool, Option("--stop", help="Stop judging, from the next epoch on; bond nothing.")] = False,
 ) -> None:
@@ -99,7 +99,7 @@ def judge(
                 calls[f"bond {show_tokens(bond.base_units)} tokens for a seat with voting key {key}"] = bond
     planned = [PlannedTransaction(title, call) for title, call in calls.items()]
     if not planned:
-        raise ConfigError("no seat of yours is left to change", "muster validator status shows what each one judges")
+        raise ConfigError("none of your seats is left to change", "muster validator status shows what each one judges")
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         opened = [
@@ -134,7 +134,7 @@ def judged_groups(session: "Session", pools: list[PoolRef], names: list[str], re
 @app.command("claim", "muster validator claim --dry-run")
 def claim(
     by: Acting,
-    seat: Annotated[int | None, Option(min=0, help="Only this seat; all of yours if missing.")] = None,
+    seat: Annotated[int | None, Option(min=0, help="Only this seat; all of your seats if missing.")] = None,
 ) -> None:
     """Settle every vote that is due, penalties too, and send all fees to the seat's owner."""
     from cli.diagnose.views import due, jury_duties, seats_of

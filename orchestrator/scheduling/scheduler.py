@@ -269,8 +269,8 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
 
 
 def _most_leases(rule: Rule, pace: Pace, address: str) -> int:
-    """Return how many leases a node may hold. One with many GPUs computes rows of many files at a time; but whoever
-    takes more than half a lease's life for a file would lose those that it holds besides, and whoever delivers little
+    """Return how many leases a node may hold. One with many GPUs computes rows of many files at a time; but one that
+    takes more than half a lease's life for a file would lose those that it holds besides, and one that delivers little
     must not keep the places of others."""
     making = pace.making.get(address)
     if making is None or making > rule.lease_limit / 2:

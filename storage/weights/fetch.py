@@ -209,7 +209,7 @@ def fetch(
         fetcher = _Fetcher(cache, source, fetch_object, scope)
         manifest = fetcher.manifest(manifest_hash)
         if step is not None and manifest.step != step:
-            what = f"the manifest is of step {manifest.step}, not {step}"
+            what = f"the manifest is for step {manifest.step}, not {step}"
             raise IntegrityError(what, "report it to the pool's owner")
         cache.touch(manifest_hash)
         if not cache.is_intact(manifest):

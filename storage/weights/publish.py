@@ -136,7 +136,7 @@ def send(
 ) -> None:
     """Upload a step; what is there already is not sent again.
 
-    Full shards are those of a snapshot, and of a curriculum mask. The manifest goes last: whoever sees it
+    Full shards are those of a snapshot, and of a curriculum mask. The manifest goes last: a reader that sees it
     finds every shard. Safe to repeat after a crash. Raises IntegrityError if the folder changed meanwhile, and what the
     store raises.
     """
