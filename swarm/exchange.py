@@ -124,7 +124,7 @@ class BucketExchange:
     def get(self, entry: ListingEntry, limit: int) -> bytes:
         if not entry.peer:
             return self._bucket.get(entry.key, limit)
-        data = self._bucket.look(entry.path, limit)
+        data = self._bucket.read_document(entry.path, limit)
         if data is None:
             raise MissingObjectError(f"no object {entry.path} in bucket {self._bucket.settings.bucket}")
         check_content(entry.key, data)
