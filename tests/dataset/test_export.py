@@ -237,7 +237,7 @@ def test_totals_and_origin_are_compared_with_rows_and_chain(sold: SoldWork, expo
         ({"owner": "0x" + "11" * 20}, "`owner` is not the pool's"),
         ({"chain_id": 84532}, "the data set is from chain 84532"),
         ({"genesis": "11" * 32}, "its first block differs"),
-        ({"contracts": document.contracts | {"Pools": "0x" + "11" * 20}}, "of other contracts"),
+        ({"contracts": document.contracts | {"Pools": "0x" + "11" * 20}}, "from other contracts"),
     ):
         StoredDataset.of(document.model_copy(update=update), None).write(folder)
         assert any(words in line for line in sold.verify(folder).findings.messages), words
