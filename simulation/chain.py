@@ -362,10 +362,10 @@ class Chain:
         if at not in ("latest", "pending"):  # state of the past is kept for one question: why a transaction failed
             block = int(at, 16)
             for past in self.blocks[block : block + 2]:
-                for made in past.transactions:
-                    same = (made.sender.lower(), made.data) == (sender.lower(), data)
-                    if same and made.hash in self._reasons:
-                        raise RpcRefusal("execution reverted", 3, self._reasons[made.hash])
+                for transaction in past.transactions:
+                    same = (transaction.sender.lower(), transaction.data) == (sender.lower(), data)
+                    if same and transaction.hash in self._reasons:
+                        raise RpcRefusal("execution reverted", 3, self._reasons[transaction.hash])
             if any(later.transactions for later in self.blocks[block + 1 :]):
                 raise RpcRefusal("the state of that block is not kept")
         value = int(call.get("value", "0x0"), 16)

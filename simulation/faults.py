@@ -190,17 +190,17 @@ def load(path: Path) -> list[Fault]:
 def minimise(faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], most: int = 60) -> list[Fault]:
     """Return a part of a failing schedule that still fails, found in at most `most` runs: ever smaller parts are left
     out while that keeps it failing."""
-    kept, size, runs = list(faults), max(1, len(faults) // 2), 0
-    while kept and runs < most:
+    failing, size, runs = list(faults), max(1, len(faults) // 2), 0
+    while failing and runs < most:
         at, smaller = 0, False
-        while at < len(kept) and runs < most:
-            candidate = kept[:at] + kept[at + size :]
+        while at < len(failing) and runs < most:
+            candidate = failing[:at] + failing[at + size :]
             runs += 1
             if fails(candidate):
-                kept, smaller = candidate, True
+                failing, smaller = candidate, True
             else:
                 at += size
         if size == 1 and not smaller:
             break
         size = max(1, size // 2)
-    return kept
+    return failing

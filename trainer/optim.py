@@ -50,7 +50,7 @@ class OneByOneAdamW(_OneByOne, torch.optim.AdamW):
 
 
 class Muon(_OneByOne, torch.optim.Muon):
-    """torch's Muon, but for two things. A sharded matrix is gathered for its update, which every rank computes alike:
+    """torch's Muon with two differences. A sharded matrix is gathered for its update, which every rank computes alike:
     torch's own exchanges products of shards many times a matrix, and sharding saves memory here, not time. And on a
     processor the update is made orthogonal in fp32: torch rounds to bfloat16 everywhere, which takes a hundred times
     longer where there are no instructions for it."""
