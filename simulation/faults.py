@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 _MOST_BYTES = 1 << 24
+_RECOVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, order=True)
@@ -38,11 +39,20 @@ class Fault:
 
 
 def make_schedule(seed: int, machines: Sequence[str], first: float, last: float, pause: float) -> list[Fault]:
-    """Return faults between two times (seconds), `pause` apart on average."""
+    """Return faults between two times (seconds), `pause` apart on average. Each schedule chooses a few kinds and
+    machines, which so meet more often than if all came in turn; what is left in peace between two of the same kind
+    can recover."""
     random, faults, at = Random(f"faults {seed}"), list[Fault](), first
+    kinds = random.sample(list(_KINDS), random.randint(2, len(_KINDS)))
+    some = random.sample(list(machines), random.randint(1, len(machines)))
+    free = dict[tuple[str, str], float]()
     while (at := at + random.expovariate(1 / pause)) < last:
-        kind = random.choice(list(_KINDS))
-        faults.append(_KINDS[kind](random, round(at, 3), list(machines)))
+        for _ in range(8):
+            fault = _KINDS[random.choice(kinds)](random, round(at, 3), some)
+            if at >= free.get((fault.kind, fault.who), at):
+                free[fault.kind, fault.who] = at + 1.5 * fault.seconds + _RECOVERY_SECONDS
+                faults.append(fault)
+                break
     return faults
 
 
@@ -106,7 +116,7 @@ _WEATHER = {
     "break off": "cut",
     "slow links": "delay",
 }
-_SEQUENCER = {"delay transactions": "delay", "drop transactions": "drop"}
+_SEQUENCER = {"halt": "halted", "delay transactions": "delay", "drop transactions": "drop"}
 
 
 def play(world: "World", faults: Sequence[Fault], begin: float) -> None:
@@ -115,13 +125,13 @@ def play(world: "World", faults: Sequence[Fault], begin: float) -> None:
     for fault in faults:
         time.sleep(max(0.0, begin + fault.at - scheduler.now))
         world.say(str(fault))
-        world.faults += 1
         scheduler.trace("fault", fault)
         world.spawn(f"fault at {fault.at}", lambda fault=fault: _happen(world, fault))  # type: ignore[misc]
 
 
 def _happen(world: "World", fault: Fault) -> None:
     weather, sequencer = world.network.weather, world.chain.sequencer
+    world.faults += 1
     if fault.kind == "kill" and fault.who == "s3":
         world.scheduler.kill(world.network.servers["s3"][0])
         time.sleep(fault.seconds)
@@ -129,20 +139,24 @@ def _happen(world: "World", fault: Fault) -> None:
     elif fault.kind == "kill":
         world.kill(fault.who, fault.seconds)
     elif fault.kind == "cut power":
-        process = world.machines[fault.who].process
+        machine, end = world.machines[fault.who], world.scheduler.now + fault.seconds
+        while not machine.process.alive and world.scheduler.now < end:  # what is down has no power to lose
+            time.sleep(1.0)
+        process = machine.process
         process.cut_after = int(fault.amount)
-        time.sleep(fault.seconds)
+        time.sleep(end - world.scheduler.now)
         process.cut_after = 0
+        world.faults -= not process.power_cut
     elif fault.kind == "set clock":
         machine = world.machines[fault.who]
         machine.clock_ahead = machine.process.clock_ahead = fault.amount
         time.sleep(fault.seconds)
         machine.clock_ahead = machine.process.clock_ahead = 0.0
     elif fault.kind == "fill disk":
-        process = world.machines[fault.who].process
-        process.disk_full = True
+        machine = world.machines[fault.who]
+        machine.disk_full = machine.process.disk_full = True
         time.sleep(fault.seconds)
-        process.disk_full = False
+        machine.disk_full = machine.process.disk_full = False
     elif fault.kind == "cut":
         one, other = fault.who.split()
         world.network.partitions.add((one, other))
@@ -153,14 +167,10 @@ def _happen(world: "World", fault: Fault) -> None:
         setattr(weather, name, fault.amount)
         time.sleep(fault.seconds)
         setattr(weather, name, getattr(calm, name))
-    elif fault.kind == "halt":
-        sequencer.halted = True
-        time.sleep(fault.seconds)
-        sequencer.halted = False
     elif fault.kind in _SEQUENCER:
-        setattr(sequencer, _SEQUENCER[fault.kind], fault.amount)
+        setattr(sequencer, _SEQUENCER[fault.kind], fault.amount or True)
         time.sleep(fault.seconds)
-        setattr(sequencer, _SEQUENCER[fault.kind], 0.0)
+        setattr(sequencer, _SEQUENCER[fault.kind], False)
     elif fault.kind == "reorganise":
         world.chain.reorganise(int(fault.amount), lose=0.5)
 
@@ -180,17 +190,17 @@ def load(path: Path) -> list[Fault]:
 def minimise(faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], most: int = 60) -> list[Fault]:
     """Return a part of a failing schedule that still fails, found in at most `most` runs: ever smaller parts are left
     out while that keeps it failing."""
-    kept, size, runs = list(faults), max(1, len(faults) // 2), 0
-    while kept and runs < most:
+    failing, size, runs = list(faults), max(1, len(faults) // 2), 0
+    while failing and runs < most:
         at, smaller = 0, False
-        while at < len(kept) and runs < most:
-            candidate = kept[:at] + kept[at + size :]
+        while at < len(failing) and runs < most:
+            candidate = failing[:at] + failing[at + size :]
             runs += 1
             if fails(candidate):
-                kept, smaller = candidate, True
+                failing, smaller = candidate, True
             else:
                 at += size
         if size == 1 and not smaller:
             break
         size = max(1, size // 2)
-    return kept
+    return failing

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import protocol.files
-from chain.contracts import Pools
 from chain.indexer.store import EventStore
 from chain.transactions import Sender
 from orchestrator.background import BackgroundTask
@@ -87,7 +86,8 @@ def _leave_gaps() -> None:
 
 
 def _hand_in_once() -> None:
-    """A worker does not hand in again what a reorganisation took off the chain, nor what the service lost."""
+    """A worker does nothing more for a file that it handed in: not when a reorganisation took it off the chain or the
+    service lost it, and it does not submit it either."""
     library: Any = Submitter
     follow = Submitter.follow
 
@@ -97,6 +97,7 @@ def _hand_in_once() -> None:
         self.handed_in |= kept
 
     library.follow, library.ask = keeping, lambda self, entry: None
+    library.submit = library.ask
 
 
 def _relay_nothing_twice() -> None:
@@ -147,9 +148,8 @@ def _lose_receipts() -> None:
 
 def _relay_stale_files() -> None:
     """The service relays files whose step has another seed since a reorganisation."""
-    relay: Any = Relay
-    pools: Any = Pools
-    relay._without_stale, pools.anchor = lambda self, rows, pool: rows, lambda self, block: (0, bytes(32))
+    library: Any = Relay
+    library._without_stale = lambda self, rows, pool: rows
 
 
 def _move_cursor_first() -> None:
@@ -203,8 +203,7 @@ PLANTED: dict[str, Callable[[], None]] = {
     for plant in (
         _trust_proofs, _refuse_endings, _forget_ballots, _freeze_tasks, _train_again, _leave_gaps, _hand_in_once,
         _relay_nothing_twice, _sync_nothing, _vote_before_writing, _reveal_nothing, _lose_receipts, _relay_stale_files,
-        _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing,
-        _wait_without_limit,
+        _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing, _wait_without_limit,
     )
 }  # fmt: skip
 
