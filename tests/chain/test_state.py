@@ -133,7 +133,8 @@ def test_files_leave_their_lane_one_by_one(game: Game) -> None:
     pools, files = game.suite.pools, list(game.state.submissions.values())
     assert [len(file.lane_words) for file in files] == [4] * 4
     assert [file.sequence for file in to_finalize(game.state, game.pool, game.suite.client.now())] == [1]
-    counted = replace(game.state, submissions=Counted(game.state.submissions))
+    seen: Any = Counted(game.state.submissions)
+    counted = replace(game.state, submissions=seen)
     assert len(to_finalize(counted, game.pool, game.suite.client.now())) == 1
     assert Counted.read == [(game.pool, 3), (game.pool, 1)], (
         "only the refused are looked at, however many files there are"
