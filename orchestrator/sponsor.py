@@ -104,7 +104,7 @@ class Sponsor:
             free = not node.pool and node.release_at <= now and not node.frozen and node.node not in joining
             if free and node.loan and node.sponsor == own:
                 try:
-                    self._suite.stakes.repay(node.node).send()
+                    self._suite.stakes.withdraw(node.node, node.loan).send()
                     log.info("the stake of node %s is paid back", node.node)
                 except ContractError as error:
                     log.info("the stake of node %s is not paid back yet: %s", node.node, error)
@@ -152,7 +152,7 @@ class Sponsor:
             stake, sponsorship = pool.terms.minStake, bytes.fromhex(asked.sponsorship[2:])
             if not counts and (reason := self._full(state, stake)):
                 return reason
-            call = self._suite.stakes.register_for(node, asked.operator, pool.pool, stake, asked.expiry, sponsorship)
+            call = self._suite.stakes.register_node(node, asked.operator, pool.pool, stake, asked.expiry, sponsorship)
             if approval := self._suite.token.approval(call.to, stake):
                 approval.send()
             gas = priced(self._suite.client, call)
