@@ -144,6 +144,9 @@ class Chain:
     def head(self) -> Block:
         return self.blocks[-1]
 
+    def sender_of(self, tx_hash: str) -> str:
+        return self._transactions[tx_hash].sender
+
     def set_balance(self, address: str, wei: int) -> None:
         self._evm.set_balance(address, wei)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 _MOST_BYTES = 1 << 24
+_RECOVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, order=True)
@@ -38,11 +39,18 @@ class Fault:
 
 
 def make_schedule(seed: int, machines: Sequence[str], first: float, last: float, pause: float) -> list[Fault]:
-    """Return faults between two times (seconds), `pause` apart on average."""
+    """Return faults between two times (seconds), `pause` apart on average. Each schedule chooses a few kinds and
+    machines, which so meet more often than if all came in turn; what is left in peace between two of the same kind
+    can recover."""
     random, faults, at = Random(f"faults {seed}"), list[Fault](), first
+    kinds = random.sample(list(_KINDS), random.randint(2, len(_KINDS)))
+    some = random.sample(list(machines), random.randint(1, len(machines)))
+    free = dict[tuple[str, str], float]()
     while (at := at + random.expovariate(1 / pause)) < last:
-        kind = random.choice(list(_KINDS))
-        faults.append(_KINDS[kind](random, round(at, 3), list(machines)))
+        fault = _KINDS[random.choice(kinds)](random, round(at, 3), some)
+        if at >= free.get((fault.kind, fault.who), at):
+            free[fault.kind, fault.who] = at + 1.5 * fault.seconds + _RECOVERY_SECONDS
+            faults.append(fault)
     return faults
 
 
@@ -115,13 +123,13 @@ def play(world: "World", faults: Sequence[Fault], begin: float) -> None:
     for fault in faults:
         time.sleep(max(0.0, begin + fault.at - scheduler.now))
         world.say(str(fault))
-        world.faults += 1
         scheduler.trace("fault", fault)
         world.spawn(f"fault at {fault.at}", lambda fault=fault: _happen(world, fault))  # type: ignore[misc]
 
 
 def _happen(world: "World", fault: Fault) -> None:
     weather, sequencer = world.network.weather, world.chain.sequencer
+    world.faults += 1
     if fault.kind == "kill" and fault.who == "s3":
         world.scheduler.kill(world.network.servers["s3"][0])
         time.sleep(fault.seconds)
@@ -129,20 +137,24 @@ def _happen(world: "World", fault: Fault) -> None:
     elif fault.kind == "kill":
         world.kill(fault.who, fault.seconds)
     elif fault.kind == "cut power":
-        process = world.machines[fault.who].process
+        machine, end = world.machines[fault.who], world.scheduler.now + fault.seconds
+        while not machine.process.alive and world.scheduler.now < end:  # what is down has no power to lose
+            time.sleep(1.0)
+        process = machine.process
         process.cut_after = int(fault.amount)
-        time.sleep(fault.seconds)
+        time.sleep(end - world.scheduler.now)
         process.cut_after = 0
+        world.faults -= not process.power_cut
     elif fault.kind == "set clock":
         machine = world.machines[fault.who]
         machine.clock_ahead = machine.process.clock_ahead = fault.amount
         time.sleep(fault.seconds)
         machine.clock_ahead = machine.process.clock_ahead = 0.0
     elif fault.kind == "fill disk":
-        process = world.machines[fault.who].process
-        process.disk_full = True
+        machine = world.machines[fault.who]
+        machine.disk_full = machine.process.disk_full = True
         time.sleep(fault.seconds)
-        process.disk_full = False
+        machine.disk_full = machine.process.disk_full = False
     elif fault.kind == "cut":
         one, other = fault.who.split()
         world.network.partitions.add((one, other))

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -36,15 +37,18 @@ class Simulator:
     def __init__(self, workers: int = 3, validators: int = 3, cheats: int = 1) -> None:
         from simulation import threads
 
+        memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=memory if memory.is_dir() else None)
+        self._child = 0
+        signal.signal(signal.SIGTERM, self._end)
         scheduler = Scheduler()
         disks = threads.install(scheduler)
         from simulation.run import found
 
-        memory = Path("/dev/shm")
-        self._folder = tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=memory if memory.is_dir() else None)
         os.chdir(self._folder.name)  # a copy of the folder serves a fork that works in it: all paths are relative
         self._world = found(scheduler, disks, Path("pool"), workers, validators, cheats)
         gc.freeze()
+        gc.set_threshold(100_000, 20, 20)  # of the little that a simulation makes, most is in use until it ends
 
     def run(self, scenario: "Scenario", log: Path | None = None, planted: str = "") -> "Outcome":
         """Return what came of a scenario. `planted`: see `simulation.planted`."""
@@ -55,15 +59,25 @@ class Simulator:
             result = Path(name) / "outcome.json"
             with warnings.catch_warnings():  # the libraries' threads hold no lock that the child takes
                 warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
-            if not child:
+                self._child = os.fork()
+            if not self._child:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 self._simulate(scenario, Path(name), log, planted, result)
-            os.waitpid(child, 0)
+            os.waitpid(self._child, 0)
+            self._child = 0
             if not result.exists():
                 return Outcome(scenario.seed, ["simulator: it died"])
             fields: dict[str, Any] = json.loads(result.read_bytes())
             fields["schedule"] = [Fault(**fault) for fault in fields["schedule"]]
             return Outcome(**fields)
+
+    def _end(self, number: int, _: object) -> None:
+        """End at once, and leave no process and no folder behind."""
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+        shutil.rmtree(self._folder.name, ignore_errors=True)
+        os._exit(128 + number)
 
     def _simulate(self, scenario: "Scenario", folder: Path, log: Path | None, planted: str, result: Path) -> None:
         from simulation.run import simulate
@@ -156,7 +170,7 @@ def _found(simulator: Simulator, scenarios: "Sequence[Scenario]", planted: str) 
     """Return whether a fault that was put back in shows in one of the scenarios, and print in which."""
     for number, scenario in enumerate(scenarios, 1):
         outcome = simulator.run(scenario, planted=planted)
-        if outcome.violations:
+        if outcome.kind not in ("", "simulator"):
             print(f"{planted}: found in schedule {number}, seed {scenario.seed}: {outcome.violations[0]}", flush=True)
             return True
     print(f"{planted}: not found in {len(scenarios)} schedules", flush=True)

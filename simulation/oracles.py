@@ -75,11 +75,12 @@ def at_rest(world: "World", since: float) -> Iterator[str]:
     nobody claims, waits without an end."""
     now, state = world.chain.head.time, world.observer.state
     files = state.submissions_of(POOL)
-    recent = [file for file in files if file.time > since and file.status is Status.ACCEPTED]
+    relayed = [file for file in files if file.time > since and world.chain.sender_of(file.tx) != file.node]
+    recent = [file for file in relayed if file.status is Status.ACCEPTED]
     honest = [node for node in world.workers if node not in world.forgers]
     for node in honest:
         if not any(file.node == node for file in recent):
-            yield f"no progress: {world.who(node)} has no file accepted that it handed in since the calm"
+            yield f"no progress: {world.who(node)} has no file accepted that was relayed since the calm"
     for node in world.workers:
         if state.claim_hint(POOL, node, int(since)) is not None:
             yield f"unpaid: {world.who(node)} was not paid what had vested"

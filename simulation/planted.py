@@ -87,7 +87,8 @@ def _leave_gaps() -> None:
 
 
 def _hand_in_once() -> None:
-    """A worker does not hand in again what a reorganisation took off the chain, nor what the service lost."""
+    """A worker does nothing more for a file that it handed in: not when a reorganisation took it off the chain or the
+    service lost it, and it does not submit it either."""
     library: Any = Submitter
     follow = Submitter.follow
 
@@ -97,6 +98,7 @@ def _hand_in_once() -> None:
         self.handed_in |= kept
 
     library.follow, library.ask = keeping, lambda self, entry: None
+    library.submit = library.ask
 
 
 def _relay_nothing_twice() -> None:
@@ -149,7 +151,7 @@ def _relay_stale_files() -> None:
     """The service relays files whose step has another seed since a reorganisation."""
     relay: Any = Relay
     pools: Any = Pools
-    relay._without_stale, pools.anchor = lambda self, rows, pool: rows, lambda self, block: (0, bytes(32))
+    relay._without_stale, pools.anchor = lambda self, rows, pool: rows, lambda self, block=None: (0, bytes(32))
 
 
 def _move_cursor_first() -> None:

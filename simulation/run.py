@@ -12,7 +12,7 @@ from simulation.scheduler import Deadlock, Process, Scheduler
 from simulation.world import World, make_plan, quiet_logging
 
 _LOOK_SECONDS = 60.0
-_CALM_BEFORE, _FAULTS_LAST, _CALM_AFTER = 30.0, 100.0, 900.0
+_CALM_BEFORE, _FAULTS_LAST, _CALM_AFTER = 30.0, 70.0, 900.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def simulate(world: World, scenario: Scenario, log: Path | None = None) -> Outco
         while not world.violations:
             time.sleep(_LOOK_SECONDS)
             world.violations += oracles.look(world)
-            if scheduler.now > calm + 2 * _FAULTS_LAST:
+            if scheduler.now > calm + _FAULTS_LAST:
                 unfinished = list(oracles.at_rest(world, calm + _FAULTS_LAST))
                 if not unfinished:
                     break

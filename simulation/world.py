@@ -159,6 +159,7 @@ class Machine:
     seconds_per_token: float = 0.0
     held_down_until: float = 0.0
     clock_ahead: float = 0.0
+    disk_full: bool = False
 
 
 @dataclass
@@ -242,11 +243,13 @@ class World:
         runtime.entry._Death.follow = staticmethod(follow)
 
         def crashed(args: Any) -> None:
-            who = scheduler.current.label if scheduler.current else "?"
-            world.violations.append(f"{who} raised {args.exc_type.__name__}: {args.exc_value}")
-            log.error("%s raised", who, exc_info=(args.exc_type, args.exc_value, args.exc_traceback))
+            world._crashed(scheduler.current.label if scheduler.current else "?", args.exc_value)
 
         threading.excepthook = crashed
+
+    def _crashed(self, who: str, error: BaseException) -> None:
+        self.violations.append(f"{who} raised {type(error).__name__}: {error}")
+        log.error("%s raised", who, exc_info=error)
 
     def speed(self) -> float:
         """Seconds for each token of the machine that asks."""
@@ -262,7 +265,8 @@ class World:
 
     def start(self, machine: Machine) -> None:
         """Start a process on its machine, which finds the disk as the one before left it."""
-        process = machine.process = Process(machine.name, clock_ahead=machine.clock_ahead)
+        process = Process(machine.name, clock_ahead=machine.clock_ahead, disk_full=machine.disk_full)
+        machine.process = process
         machine.starts += 1
 
         def body() -> None:
@@ -274,6 +278,9 @@ class World:
                 code, message = Exit.REFUSED, str(error)
             except OSError as error:
                 code, message = Exit.REFUSED, str(error)
+            except Exception as error:
+                code, message = Exit.FOUND_WRONG, repr(error)
+                self._crashed(machine.name, error)
             machine.over = code in (Exit.DONE, Exit.EJECTED)
             self.say(f"{machine.name} ended with {code}{': ' + message if message else ''}")
             self.scheduler.kill(process, int(code), message)

@@ -169,7 +169,8 @@ class EventStore:
         known = dict(self._db.execute("SELECT key, value FROM meta WHERE key LIKE 'id:%'").fetchall())
         wanted = {f"id:{k}": v for k, v in identity.items()}
         if not known:
-            self._db.executemany("INSERT INTO meta VALUES (?, ?)", list(wanted.items()))
+            with transaction(self._db):  # a part of it would be another deployment's for ever
+                self._db.executemany("INSERT INTO meta VALUES (?, ?)", list(wanted.items()))
         elif differing := sorted(k[3:] for k in wanted if known.get(k) != wanted[k]):
             what = f"{self.path} follows another deployment (differs in {', '.join(differing)})"
             raise ConfigError(what, "delete it, or name another data folder")

@@ -285,6 +285,18 @@ def test_known_blocks_cost_what_is_asked_for_and_not_the_history(tmp_path: Path)
     store.close()
 
 
+def test_a_power_cut_at_the_first_start_leaves_a_store_that_opens(tmp_path: Path) -> None:
+    identity, path = {"chain": "1", "genesis": "0x00", "start": "7"}, tmp_path / "events.sqlite"
+    store = EventStore(path, identity)
+    database, log = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+    for kept in range(0, len(log) + 1, 1024):
+        cut = tmp_path / f"{kept}.sqlite"
+        cut.write_bytes(database)
+        Path(f"{cut}-wal").write_bytes(log[:kept])
+        EventStore(cut, identity).close()
+    store.close()
+
+
 BIG = {"data": "0x" + "ab" * 200_000}
 
 

@@ -8,11 +8,11 @@ import pytest
 from engines.torch_process import vllm_installed
 from tests.e2e.running import Run, kept_demo, muster, processes_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 
 def test_a_short_run_pays_the_honest_and_ejects_the_cheater(tmp_path: Path) -> None:
-    with kept_demo(tmp_path, "--seed", "1", "--steps", "4", timeout=480) as run:
+    with kept_demo(tmp_path, "--seed", "1", "--steps", "4", timeout=900) as run:
         check_summary(run)
         check_agreement(run)
         check_safeguards(run)

@@ -15,8 +15,19 @@ def test_a_schedule_follows_from_its_seed() -> None:
     assert make_schedule(1, MACHINES, 100, 900, 10) == make_schedule(1, MACHINES, 100, 900, 10)
     assert make_schedule(1, MACHINES, 100, 900, 10) != make_schedule(2, MACHINES, 100, 900, 10)
     many = make_schedule(1, MACHINES, 0, 20_000, 10)
-    assert len({fault.kind for fault in many}) == 14
     assert many == sorted(many, key=lambda fault: fault.at)
+
+
+def test_each_schedule_chooses_kinds_and_leaves_time_between_two_of_one() -> None:
+    schedules = [make_schedule(seed, MACHINES, 0, 2000, 5) for seed in range(60)]
+    chosen = [frozenset(fault.kind for fault in schedule) for schedule in schedules]
+    assert len(frozenset().union(*chosen)) == 14
+    assert {2, 14} <= {len(kinds) for kinds in chosen}
+    for schedule in schedules:
+        over = dict[tuple[str, str], float]()
+        for fault in schedule:
+            assert fault.at >= over.get((fault.kind, fault.who), -30.0) + 30
+            over[fault.kind, fault.who] = fault.at + fault.seconds
 
 
 def test_a_schedule_is_written_and_read(tmp_path: Path) -> None:
@@ -29,7 +40,7 @@ def test_a_schedule_is_written_and_read(tmp_path: Path) -> None:
 
 
 def test_what_is_not_needed_is_left_out() -> None:
-    schedule = make_schedule(1, MACHINES, 0, 640, 10)
+    schedule = make_schedule(2, MACHINES, 0, 640, 5)
     needed = {schedule[5], schedule[40]}
     runs = list[int]()
 

@@ -1,8 +1,11 @@
 """Whole simulations: real roles and contracts, faults from a seed, and old faults that have to be found."""
 
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from random import Random
 
@@ -20,6 +23,21 @@ def simulate(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=1100, check=False)
     assert not done.stderr, done.stderr
     return done.returncode, done.stdout
+
+
+def test_a_simulator_that_is_told_to_end_leaves_no_folder() -> None:
+    def folders() -> set[Path]:
+        return {*Path("/dev/shm").glob("muster-simulation-*"), *Path(tempfile.gettempdir()).glob("muster-simulation-*")}
+
+    before = folders()
+    simulator = subprocess.Popen([sys.executable, "-m", "simulation.main"])
+    while not (made := folders() - before):
+        assert simulator.poll() is None
+        time.sleep(0.02)
+    time.sleep(0.5)
+    simulator.terminate()
+    assert simulator.wait(60) == 128 + signal.SIGTERM
+    assert not any(folder.exists() for folder in made)
 
 
 @pytest.mark.timeout(2400)

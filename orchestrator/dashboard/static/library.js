@@ -480,7 +480,7 @@ function options(spec, host, width, height, onCursor) {
     cursor: {y: false, points: {size: 7}, drag: {x: false, y: false}, sync: {key: "steps"}},
     scales: {x: {time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : stacked
       ? [low - .6, high + .6] : [low, high]},
-    y: {range: (_, low, high) => span(low, high, zero)}},
+    y: {range: (_, low, high) => span(...(stacked ? [low, high] : calm(drawn.flatMap(one => one.values), low, high)), zero)}},
     axes: [{...axis, space: 48, size: 26, gap: 4, values: (_, ticks) => ticks.map(tick => Number.isInteger(tick) ? String(tick) : "")},
       {...axis, size: 52, values: (_, ticks) => ticks.map(tick => format(tick))}],
     series: [{}, ...drawn.map(one => ({label: one.label, spanGaps: Boolean(stacked),
@@ -491,6 +491,14 @@ function options(spec, host, width, height, onCursor) {
           : {show: spec.steps.length < 2}})}))],
     hooks: {setCursor: [plot => onCursor(plot.cursor.idx ?? null)]},
   };
+}
+
+// [low, high] without what lies so far out that nothing else could be told apart: a line leaves the chart there.
+function calm(values, low, high) {
+  const sorted = values.filter(Number.isFinite).sort((a, b) => a - b), edge = Math.floor(sorted.length / 50);
+  if (sorted.length < 20) return [low, high];
+  const [first, last] = [sorted[Math.max(1, edge)], sorted[sorted.length - 1 - Math.max(1, edge)]], usual = 10 * (last - first);
+  return usual ? [low < first - usual ? first : low, high > last + usual ? last : high] : [low, high];
 }
 
 function span(low, high, zero) {
@@ -587,18 +595,26 @@ function compared(overview) {
 // Where pages get their documents from: the service, or, in a report, the run that is embedded in the page.
 
 class Missing extends Error {}
+const ANSWER_MS = 30_000;
 
-// get(path, parameters) → the document that the service has at `v1/path`. Throws Missing for what is not there.
+// get(path, parameters) → the document that the service has at `v1/path`, asked for once by all who want it at the same
+// time. Throws Missing for what is not there.
 function liveSource() {
+  const pending = new Map();
+  async function fetched(url) {
+    const answer = await fetch(url, {cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS)});
+    if (answer.ok) return answer.json();
+    const told = await answer.json().catch(() => ({}));
+    const words = told.error ?? `the service answers ${answer.status}`;
+    throw answer.status === 404 || answer.status === 422 ? new Missing(words) : new Error(words);
+  }
   return {
     live: true,
-    async get(path, parameters = {}) {
+    get(path, parameters = {}) {
       const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value != null && value !== ""));
-      const answer = await fetch(`v1/${path}${query.size ? `?${query}` : ""}`, {cache: "no-store"});
-      if (answer.ok) return answer.json();
-      const told = await answer.json().catch(() => ({}));
-      const words = told.error ?? `the service answers ${answer.status}`;
-      throw answer.status === 404 || answer.status === 422 ? new Missing(words) : new Error(words);
+      const url = `v1/${path}${query.size ? `?${query}` : ""}`;
+      if (!pending.has(url)) pending.set(url, fetched(url).finally(() => pending.delete(url)));
+      return pending.get(url);
     },
   };
 }

@@ -437,15 +437,15 @@ const REFUSED = OUTCOMES.slice(2);
 
 const overviewPage = {
   title: () => "Overview",
-  async load(source, route, renew) {
+  async load(source) {
     const accepted = asked => source.get("submissions", {status: "accepted", limit: 1, ...asked});
     const [overview, history, first, newest] = await Promise.all([source.get("overview"), source.get("history"),
       accepted({step: 0}), accepted({})]);
     const files = [...new Map([...first.rows, ...newest.rows].map(file => [file.sequence, file])).values()];
-    return {overview, history, samples: files.map(file => ({file,
-      told: evidence(source, `submissions/${file.sequence}/rollouts`, {}, renew)}))};
+    return {overview, history, files};
   },
-  view({overview, history, samples}, {source}) {
+  view({overview, history, files}, {source, show}) {
+    const samples = files.map(file => ({file, told: evidence(source, `submissions/${file.sequence}/rollouts`, {}, show)}));
     return [
       heading(words(overview.name), pill(overview.phase)),
       lead(words(overview.task), " · ", words(overview.model), ` · pool ${overview.pool} · ${overview.chain.network}, block `
@@ -774,13 +774,11 @@ const nodePage = {
 
 const filePage = {
   title: ({id}) => `File ${id}`,
-  async load(source, {id, query}, renew) {
-    const file = await source.get(`submissions/${id}`);
-    const votes = file.panels?.flatMap(one => one.members).filter(one => one.verdict).length;
-    return {file, verdicts: evidence(source, `submissions/${id}/verdicts`, {}, renew, votes),
-      rollouts: evidence(source, `submissions/${id}/rollouts`, {after: query.after}, renew)};
-  },
-  view({file, verdicts, rollouts}, {route, overview, now}) {
+  load: (source, {id}) => source.get(`submissions/${id}`),
+  view(file, {route, overview, now, source, show}) {
+    const voted = file.panels?.flatMap(one => one.members).filter(one => one.verdict).length;
+    const verdicts = evidence(source, `submissions/${file.sequence}/verdicts`, {}, show, voted);
+    const rollouts = evidence(source, `submissions/${file.sequence}/rollouts`, {after: route.query.after}, show);
     return [
       heading(`File ${file.sequence}`, outcome(file), file.disputed ? pill("disputed", "warn") : null),
       lead(...inWords(file, now)),
@@ -802,15 +800,16 @@ const filePage = {
   },
 };
 
-// What is read from the bucket can take seconds: the page does not wait for it, and reads it once. Null while it is read.
+// What is read from the bucket can take seconds: the page does not wait for it, reads it once, and is shown again when it
+// is there. Null while it is read.
 const read = new Map();
-function evidence(source, path, asked, renew, version = 0) {
+function evidence(source, path, asked, show, version = 0) {
   const name = JSON.stringify([path, asked, version]);
   if (!read.has(name)) {
     read.set(name, null);
     source.get(path, asked).catch(error => ({failed: error.message})).then(found => {
       read.set(name, found);
-      renew();
+      show();
     });
   }
   return read.get(name);
@@ -897,15 +896,18 @@ const ROUTES = {overview: [overviewPage], training: [trainingPage], steps: [step
 const byId = id => document.getElementById(id);
 const run = JSON.parse(byId("run").textContent);
 const source = run ? reportSource(run) : liveSource();
-let overview = null, shownHash = "", turn = 0, moving = false;
+let overview = null, shownHash = "", turn = 0, moving = false, newest = null;
 
 async function renew() {
   const own = ++turn, route = parseRoute(location.hash), page = ROUTES[route.name]?.[route.id == null ? 0 : 1];
   let failure = "", content;
   try {
-    const [newest, data] = await Promise.all([source.get("overview"), page?.load(source, route, renew)]);
-    overview = newest;
-    content = page ? page.view(data, {route, overview, source, now: overview.time, renew}) : nowhere();
+    const [summary, data] = await Promise.all([source.get("overview"), page?.load(source, route)]);
+    if (own !== turn) return;
+    overview = summary;
+    newest = {hash: location.hash, view: () => page ? page.view(data, {route, overview, source, now: overview.time, renew, show})
+      : nowhere()};
+    content = newest.view();
   } catch (error) {
     if (error instanceof Missing) content = missing(error);
     else failure = error instanceof TypeError ? "no connection" : error.message;
@@ -915,6 +917,11 @@ async function renew() {
   frame(route, page, failure);
   if (content) place(content);
   else if (shownHash !== location.hash) place([heading("Not reachable")]);
+}
+
+// Shows again what was loaded last, since more of it is there now.
+function show() {
+  if (newest?.hash === location.hash) place(newest.view());
 }
 
 const nowhere = () => [heading("No such page"), el("p", {}, el("a", {href: "#/"}, "To the overview"))];

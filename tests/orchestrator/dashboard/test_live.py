@@ -56,6 +56,16 @@ def test_a_challenge_is_shown_when_it_is_opened_and_when_it_is_decided(run: Desk
     assert not seen.complaints
 
 
+def test_a_service_that_takes_requests_and_never_answers_is_offline(base: str, visit: Opening) -> None:
+    seen = visit(base)
+    seen.page.add_init_script(
+        "const limit = AbortSignal.timeout; AbortSignal.timeout = ms => limit.call(AbortSignal, ms / 20)"
+    )
+    seen.open("").page.route("**/v1/overview", lambda route: None)
+    seen.page.get_by_text("does not answer").wait_for()
+    assert seen.page.inner_text("#live") == "offline"
+
+
 def test_without_a_stream_the_page_asks_again_and_again(run: Desk, base: str, visit: Opening) -> None:
     seen = visit(base)
     seen.page.route("**/v1/events", lambda route: route.abort())

@@ -41,6 +41,10 @@ def test_every_page_shows_its_data_fits_the_window_and_is_accessible(
             wrong.append(f"{name}: lacks {words!r}")
         if seen.overflow > 0:
             wrong.append(f"{name}: {seen.overflow} px too wide")
+        if seen.page.evaluate(
+            "document.getElementById('nav').scrollWidth > document.getElementById('nav').clientWidth"
+        ):
+            wrong.append(f"{name}: a part of the navigation is out of sight")
         wrong += [f"{name}: {finding}" for finding in findings(seen)]
     assert not wrong, "\n".join(wrong)
     assert not seen.complaints
@@ -95,6 +99,37 @@ def test_a_command_to_join_is_copied_with_the_address_of_this_pool(url: str, vis
     assert not seen.complaints
 
 
+def test_a_page_asks_for_each_document_once(url: str, visit: Opening) -> None:
+    """The overview is wanted by its own page and by every page's frame."""
+    seen, asked = visit(url), list[str]()
+    seen.page.on("request", lambda request: asked.append(request.url.partition("/v1/")[2]))
+    seen.open("training").page.wait_for_load_state("networkidle")
+    asked.clear()
+    seen.open("")
+    assert asked.count("overview") == 1
+
+
+DRAWN = """values => {
+  const Library = uPlot;
+  globalThis.uPlot = class extends Library { constructor(...all) { super(...all); globalThis.plot = this; } };
+  const chart = document.createElement("run-chart");
+  const series = [{label: "KL", tone: "good", values}];
+  chart.spec = {title: "KL", steps: values.map((_, i) => i), series, zero: false};
+  document.getElementById("main").append(chart);
+  globalThis.uPlot = Library;
+  return new Promise(done => requestAnimationFrame(() => done([plot.scales.y.min, plot.scales.y.max])));
+}"""
+
+
+@pytest.mark.parametrize(("outlier", "drawn"), [(0.03, True), (1000.0, False), (-1000.0, False)])
+def test_one_value_far_out_does_not_flatten_a_chart(url: str, visit: Opening, outlier: float, drawn: bool) -> None:
+    values = [0.01 + 0.0001 * number for number in range(98)] + [outlier]
+    low, high = visit(url).open("training").page.evaluate(DRAWN, values)
+    assert low < 0.01 < 0.0197 < high, "the others are all drawn"
+    assert (low < outlier < high) == drawn
+    assert high - low < 0.03
+
+
 def test_lists_are_paged_by_the_service(url: str, visit: Opening) -> None:
     seen = visit(url).open("files")
     first = seen.page.locator("tbody tr").first.inner_text()
@@ -139,6 +174,10 @@ def test_hostile_names_stay_text_on_every_page(hostile_url: str, visit: Opening,
             wrong.append(f"{name}: markup of a stranger was parsed")
         if seen.overflow > 0:
             wrong.append(f"{name}: {seen.overflow} px too wide")
+        if seen.page.evaluate(
+            "document.getElementById('nav').scrollWidth > document.getElementById('nav').clientWidth"
+        ):
+            wrong.append(f"{name}: a part of the navigation is out of sight")
         shown += "<script>" in seen.text() or "<img" in seen.text()
     assert not wrong, "\n".join(wrong)
     assert shown >= 4
