@@ -33,12 +33,12 @@ contract NodeChallenges is SuiteContract {
         uint256 pool;
         address node;
         address accuser;
-        uint256 bond;
-        /// The case's first jury.
-        uint256 trial;
         bool concluded;
         /// The case's verdict, once concluded; NONE or `unavailable`: it had none.
         uint8 code;
+        uint256 bond;
+        /// The case's first jury.
+        uint256 trial;
     }
 
     /// @notice `sequences` ascend. `evidence` is the SHA-256 of what the accuser says it found. No contract reads it.

@@ -9,10 +9,10 @@ interface INodeChallenges {
         uint256 pool;
         address node;
         address accuser;
-        uint256 bond;
-        uint256 trial;
         bool concluded;
         uint8 code;
+        uint256 bond;
+        uint256 trial;
     }
     error Acquitted(uint256 time);
     error AlreadyConcluded();
