@@ -47,15 +47,15 @@ class Cheat(Producer):
 
         from protocol.toploc.proofs import build
 
-        done, inserted = [], replies or [()] * len(texts)
-        whole = [(prompt, interleaved(out, own)) for (prompt, out, _), own in zip(texts, inserted, strict=True)]
+        completions, inserted = [], replies or [()] * len(texts)
+        filled = [(prompt, interleaved(out, given)) for (prompt, out, _), given in zip(texts, inserted, strict=True)]
         with torch.inference_mode():
-            for (_, output, finish), own, seen in zip(texts, inserted, self.engine.prefill(whole), strict=True):
-                positions = sampled_positions(len(output), own)
-                logprobs = (seen.logits[positions] / self.config.work.temperature).log_softmax(-1)
+            for (_, output, finish), given, prefilled in zip(texts, inserted, self.engine.prefill(filled), strict=True):
+                positions = sampled_positions(len(output), given)
+                logprobs = (prefilled.logits[positions] / self.config.work.temperature).log_softmax(-1)
                 chosen = tuple(float(logprobs[position, token]) for position, token in enumerate(output))
-                done.append(Completion(output, chosen, finish, tuple(build(seen.hidden[positions]))))
-        return done
+                completions.append(Completion(output, chosen, finish, tuple(build(prefilled.hidden[positions]))))
+        return completions
 
     def proven(self, plan: Sequence[Planned], texts: Sequence[Completion]) -> list[Completion]:
         """Return the completions of a plan with the true model's proofs and log-probabilities."""
@@ -103,7 +103,7 @@ def reseeded(plan: Sequence[Planned], luck: random.Random) -> list[Planned]:
     return [replace(planned, noise_key=key) for planned, key in zip(plan, keys, strict=True)]
 
 
-def other(work: Work, **changes: object) -> Work:
+def other_work(work: Work, **changes: object) -> Work:
     """Return another file's work: `changes` are of its `WorkId`."""
     return replace(work, id=replace(work.id, **changes))  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 
-from attacks.base import Attack, Cheat, alters, attack, other
+from attacks.base import Attack, Cheat, alters, attack, other_work
 from engines.base import Completion
 from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work, all_targets, assignments, noise_key
@@ -64,7 +64,7 @@ class HiddenPrompt(Cheat):
         return _relabelled(self, super().score(plan, completions))
 
 
-@attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
+@attack("altered-prompt", "changes one token of every prompt; strength 1: still reports the right prompt")
 class AlteredPrompt(Cheat):
     def plan(self, work: Work) -> Plan:
         rng, plan = random.Random(work.seed), []
@@ -118,19 +118,19 @@ def changed_file(cheat: Cheat, honest: Produced, work: Work) -> Produced:
 # Earlier work, by others or by itself
 
 
-def _earlier_step(work: Work) -> Work:
+def _work_of_earlier_step(work: Work) -> Work:
     return Work(replace(work.id, step=max(0, work.id.step - 1)), bytes(32), bytes(31) + b"\x01")
 
 
-def _victims(work: Work) -> Work:
-    return other(work, node=VICTIM)
+def _victims_work(work: Work) -> Work:
+    return other_work(work, node=VICTIM)
 
 
-def _another_counter(work: Work) -> Work:
-    return other(work, counter=work.id.counter + 1)
+def _work_of_next_counter(work: Work) -> Work:
+    return other_work(work, counter=work.id.counter + 1)
 
 
-def _file_of(name: str, help: str, elsewhere: Callable[[Work], Work]) -> None:
+def _register_copied_file(name: str, help: str, elsewhere: Callable[[Work], Work]) -> None:
     """Register an attack that hands in the file of `elsewhere` for the assigned work."""
 
     @attack(name, help)
@@ -139,15 +139,15 @@ def _file_of(name: str, help: str, elsewhere: Callable[[Work], Work]) -> None:
             return super().make(elsewhere(work))
 
 
-_file_of("other-file", "hands in another node's file as it is", _victims)
-_file_of("own-old-file", "hands in its own file of another counter", _another_counter)
-_file_of("own-old-step", "hands in its own file of an earlier step again", _earlier_step)
+_register_copied_file("other-file", "hands in another node's file as it is", _victims_work)
+_register_copied_file("own-old-file", "hands in its own file of another counter", _work_of_next_counter)
+_register_copied_file("own-old-step", "hands in its own file of an earlier step again", _work_of_earlier_step)
 
 
-@attack("old-completions", "proves its own completions of an earlier step anew under today's problems")
+@attack("old-completions", "proves its own completions of an earlier step again under today's problems")
 class OldCompletions(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        before = _earlier_step(work)
+        before = _work_of_earlier_step(work)
         return self.proven(plan, super().complete(before, self.plan(before)))
 
 
@@ -156,7 +156,7 @@ class OtherLane(Cheat):
     """The copy that fits best: same prompts, honest proofs and log-probabilities, only the noise is another's."""
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        theirs = _victims(_earlier_step(work))
+        theirs = _victims_work(_work_of_earlier_step(work))
         copied = [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
         return super().complete(work, copied)
 
@@ -164,16 +164,16 @@ class OtherLane(Cheat):
 @attack("relabelled-file", "hands in another node's rollouts under its own header")
 class RelabelledFile(Cheat):
     def make(self, work: Work) -> Produced:
-        return self.seal(work, super().make(_victims(work)).rollouts)
+        return self.seal(work, super().make(_victims_work(work)).rollouts)
 
 
 @attack(
     "edited-copy",
-    "copies another node's completions into its own problems, seeds and prompts; strength 1: proves them anew",
+    "copies another node's completions into its own problems, seeds and prompts; strength 1: proves them again",
 )
 class EditedCopy(Cheat):
     def make(self, work: Work) -> Produced:
-        stolen = super().make(_victims(work)).rollouts
+        stolen = super().make(_victims_work(work)).rollouts
         rows = []
         for planned, row in zip(self.plan(work), stolen, strict=True):
             task = planned.assignment
@@ -189,7 +189,7 @@ class EditedCopy(Cheat):
 # Forged proofs
 
 
-def _forged(name: str, help: str, forge: Callable[[bytes, random.Random], bytes]) -> None:
+def _register_forged_proofs(name: str, help: str, forge: Callable[[bytes, random.Random], bytes]) -> None:
     """Register an attack whose rows show `forge` of each proof instead."""
 
     @alters("score", name, help)
@@ -203,10 +203,16 @@ def _polynomial(coefficients: Iterable[int]) -> bytes:
 
 
 _CONSTANT = _polynomial([0x4040, *([0] * 127)])
-_forged("proofs-zero", "all proofs are zero bytes", lambda proof, rng: bytes(PROOF_BYTES))
-_forged("proofs-modulus-0", "honest coefficients under modulus 0", lambda proof, rng: bytes(2) + proof[2:])
-_forged("proofs-constant", "constant polynomials: every activation claimed equal", lambda proof, rng: _CONSTANT)
-_forged("proofs-random", "random polynomials", lambda proof, rng: _polynomial(rng.choices(range(PRIME), k=128)))
+_register_forged_proofs("proofs-zero", "all proofs are zero bytes", lambda proof, rng: bytes(PROOF_BYTES))
+_register_forged_proofs(
+    "proofs-modulus-0", "honest coefficients under modulus 0", lambda proof, rng: bytes(2) + proof[2:]
+)
+_register_forged_proofs(
+    "proofs-constant", "constant polynomials: every activation claimed equal", lambda proof, rng: _CONSTANT
+)
+_register_forged_proofs(
+    "proofs-random", "random polynomials", lambda proof, rng: _polynomial(rng.choices(range(PRIME), k=128))
+)
 
 
 def _with_proofs(rows: Iterable[Rollout], proofs: Iterable[bytes]) -> Rows:
@@ -223,11 +229,11 @@ def swapped_proofs(cheat: Cheat, rows: Rows, *_: object) -> Rows:
 
 @alters("make", "proofs-other-file", "proofs of its own file of another counter")
 def other_files_proofs(cheat: Cheat, honest: Produced, work: Work) -> Produced:
-    others = Producer.make(cheat, _another_counter(work)).rollouts
+    others = Producer.make(cheat, _work_of_next_counter(work)).rollouts
     return cheat.seal(work, _with_proofs(honest.rollouts, [proof for row in others for proof in row.proofs]))
 
 
-def _miscounted(name: str, help: str, forge: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]) -> None:
+def _register_wrong_proof_count(name: str, help: str, forge: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]) -> None:
     """Register an attack whose file has proofs that do not fit its tokens, which the format's writer would refuse."""
 
     @alters("seal", name, help)
@@ -240,5 +246,5 @@ def _miscounted(name: str, help: str, forge: Callable[[tuple[bytes, ...]], tuple
         return Produced(honest.header, tuple(rows), data, commit(data, rows))
 
 
-_miscounted("proofs-too-few", "leaves the last proof of every rollout out", lambda proofs: proofs[:-1])
-_miscounted("proofs-too-many", "adds a proof to every rollout", lambda proofs: (*proofs, proofs[-1]))
+_register_wrong_proof_count("proofs-too-few", "leaves the last proof of every rollout out", lambda proofs: proofs[:-1])
+_register_wrong_proof_count("proofs-too-many", "adds a proof to every rollout", lambda proofs: (*proofs, proofs[-1]))

@@ -96,7 +96,7 @@ class StalePrefill(Cheat):
         super().load(weights)
 
 
-@small("top-p", "never takes a token outside the most probable ones, proven anew; strength: their share", 0.999)
+@small("top-p", "never takes a token outside the most probable ones, proven again; strength: their share", 0.999)
 class TopP(Cheat):
     def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
         super().__init__(config, engine, strength)
@@ -123,13 +123,13 @@ class TopP(Cheat):
         return self.proven(plan, done)
 
 
-@small("temperature-proven", "samples at another temperature and proves the text anew; strength: its factor", 0.98)
+@small("temperature-proven", "samples at another temperature and proves the text again; strength: its factor", 0.98)
 class TemperatureProven(Temperature):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         return self.proven(plan, super().complete(work, plan))
 
 
-@small("greedy-rows", "takes the most probable tokens in some rows, proven anew; strength: their share", 1 / 16)
+@small("greedy-rows", "takes the most probable tokens in some rows, proven again; strength: their share", 1 / 16)
 class GreedyRows(Greedy):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         done = Producer.complete(self, work, plan)

@@ -116,14 +116,14 @@ class Poisoner:
     def envelope(self, number: int) -> bytes | None:
         """Return the envelope of round `number`, or None if no group has an advantage."""
         swarm, member = self._swarm, self._account.address
-        kept = []
+        groups = []
         for slot in range(swarm.groups):
             seed = round_problem(swarm.digest, member, number, slot)
             texts = self._poison.group(Worked(self._texts.problem(seed), self.wrong), swarm.samples)
             group = scored_group(self._texts, seed, slot, texts)
-            kept += [group] if len(set(group.rewards)) > 1 else []
-        envelope = Envelope(document=swarm.digest.hex(), member=member, round=number, groups=kept)
-        return seal(envelope, self._account) if kept else None
+            groups += [group] if len(set(group.rewards)) > 1 else []
+        envelope = Envelope(document=swarm.digest.hex(), member=member, round=number, groups=groups)
+        return seal(envelope, self._account) if groups else None
 
 
 class AdaptiveRounds(OwnRounds):

@@ -63,11 +63,13 @@ def _edits(name: str, help: str, single: bool = False) -> Callable[[Edit], Edit]
 
     def register(edit: Edit) -> Edit:
         @alters("complete", name, help)
-        def edited(cheat: Cheat, done: list[Completion], work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        def edited(
+            cheat: Cheat, completions: list[Completion], work: Work, plan: Sequence[Planned]
+        ) -> list[Completion]:
             rng = random.Random(work.seed)
-            victims = {rng.randrange(len(done))} if single else range(len(done))
-            done = [edit(cheat, c, rng) if number in victims else c for number, c in enumerate(done)]
-            return done if cheat.strength < 1 else cheat.proven(plan, done)
+            victims = {rng.randrange(len(completions))} if single else range(len(completions))
+            completions = [edit(cheat, c, rng) if number in victims else c for number, c in enumerate(completions)]
+            return completions if cheat.strength < 1 else cheat.proven(plan, completions)
 
         return edit
 
@@ -82,7 +84,7 @@ def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Comp
     return replace(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
 
 
-@_edits("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew", single=True)
+@_edits("token-swap", "replaces one token of one completion; strength 1: proves the result again", single=True)
 def token_swap(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
     # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
     tokens, position = list(completion.tokens), rng.randrange(len(completion.tokens))
@@ -90,13 +92,13 @@ def token_swap(cheat: Cheat, completion: Completion, rng: random.Random) -> Comp
     return replace(completion, tokens=tuple(tokens))
 
 
-@_edits("early-eos", "cuts completions short with an EOS; strength 1: proves the result anew")
+@_edits("early-eos", "cuts completions short with an EOS; strength 1: proves the result again")
 def early_eos(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
     half = max(1, len(completion.tokens) // 2)
     return fitted(completion, (*completion.tokens[: half - 1], cheat.environment.eos_ids[0]), FINISH_EOS)
 
 
-@_edits("padding", "goes on after the end up to the length limit, which is paid; strength 1: proves the result anew")
+@_edits("padding", "goes on after the end up to the length limit, which is paid; strength 1: proves the result again")
 def padding(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
     body = completion.tokens[:-1] if completion.finish == FINISH_EOS else completion.tokens
     limit = cheat.config.work.max_new_tokens

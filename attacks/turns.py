@@ -41,7 +41,7 @@ class _Forged:
 
 
 class _InTurns(Cheat):
-    """With `strength` ≥ 1 what is handed in is proven anew with the true model and the true replies."""
+    """With `strength` ≥ 1 what is handed in is proven again with the true model and the true replies."""
 
     def transcripts(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Transcript]:
         transcript = self.environment.transcript
@@ -59,7 +59,7 @@ class _InTurns(Cheat):
 def _forging(name: str, help: str, forge: Callable[[Cheat, Tokens], Tokens]) -> None:
     """Register an attack that samples after replies of its own."""
 
-    @attack(name, f"{help}; strength 1: proves the text anew", 0, TURN_ATTACKS)
+    @attack(name, f"{help}; strength 1: proves the text again", 0, TURN_ATTACKS)
     class Forging(_InTurns):
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
             tasks = [
@@ -83,7 +83,7 @@ def _rewriting(name: str, help: str, rewrite: Callable[[list[Transcript], int, r
     """Register an attack that hands in other turns than it sampled, of rollouts that have several: what `rewrite`
     returns for a row of the file's transcripts."""
 
-    @attack(name, f"{help}; strength 1: proves it anew", 0, TURN_ATTACKS)
+    @attack(name, f"{help}; strength 1: proves it again", 0, TURN_ATTACKS)
     class Rewriting(_InTurns):
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
             done, rng = super().complete(work, plan), random.Random(work.seed)

@@ -132,7 +132,7 @@ class Played:
 
 
 def draw_plan(source: random.Random, lanes: int, known: dict[str, Any] | None = None) -> Plan:
-    """Choose at random, three in four honestly, but for the `known` ones; of votes, half of the time one for each
+    """Choose at random, three in four honestly, except the `known` ones; of votes, half of the time one for each
     seat."""
     files = source.choice((1, 3, 4, 16))
     plan = {"seed": source.getrandbits(40), "lanes": lanes, "seats": source.randint(5, 33), "files": files}
@@ -154,7 +154,7 @@ def draw_plan(source: random.Random, lanes: int, known: dict[str, Any] | None = 
 
 
 def vary(source: random.Random, parent: Plan) -> Plan:
-    """Return a plan with about a quarter of its choices drawn anew."""
+    """Return a plan with about a quarter of its choices drawn again."""
     fresh = draw_plan(source, parent["lanes"])
     fresh |= {name: parent[name] for name in ("seats", "units", *CHOICES) if source.random() < 0.75}
     return draw_plan(source, parent["lanes"], fresh | {"seed": source.getrandbits(40)})

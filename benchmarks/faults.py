@@ -2,7 +2,7 @@
 
 `python -m benchmarks faults [--resume] [--only TEXT] [--quick]`, as root on Linux. `faults` has, for each of FAULTS:
 `named_in_s`, until the end of the first `status` that names it, or null; `status_s`, how long that one took; `said`,
-its line with the cure (`last` and `failed`: what `status` said instead); `raised_in_s`, until a watch posted `alarm` to
+its line with the hint (`last` and `failed`: what `status` said instead); `raised_in_s`, until a watch posted `alarm` to
 its webhook, or null; `healed`: whether, with only a supervisor's help, work went on and `status` was silent once the
 fault was undone, within `healed_in_s`; `problem`: what prevented that; `load`: the machine's load average before.
 Results are kept in benchmarks/results/faults.json at once. `--resume` skips faults that were named in time and healed,
@@ -136,7 +136,7 @@ class Testbed(Demo):
         return child
 
     def restart(self, name: str, until: str = "", **faults: str) -> None:
-        """Start a process anew, with these variables of the launcher; wait `until` its log matches."""
+        """Restart a process, with these variables of the launcher; wait `until` its log matches."""
         child = self.hold(name)
         if faults and LAUNCHER not in child.argv:
             child.argv.insert(child.argv.index("-m") + 1, LAUNCHER)
@@ -276,22 +276,22 @@ class Testbed(Demo):
 
 @dataclass(frozen=True)
 class Fault:
-    """`said` and `cure`: regular expressions of what `status` of `who` must show; `alarm`: what a watch must post.
+    """`said` and `hint`: regular expressions of what `status` of `who` must show; `alarm`: what a watch must post.
     `stays`: a chain has recorded it, and `status` goes on to show it."""
 
     name: str
     inject: Callable[[Testbed], Iterator[None]]
     said: str
-    cure: str
+    hint: str
     alarm: str = ""
     who: str = HONEST
     stays: bool = False
 
     def named(self, status: dict[str, Any]) -> bool:
-        """Return whether a status document names fault and cure."""
+        """Return whether a status document names fault and hint."""
         lines = [line for key in ("seen", "doing", "refused", "todo") for line in status.get(key, ())]
         text = "\n".join([*lines, *(part["why"] for part in status.get("down", ()))])
-        return bool(re.search(self.said, text) and re.search(self.cure, text))
+        return bool(re.search(self.said, text) and re.search(self.hint, text))
 
 
 FAULTS = (
@@ -377,6 +377,6 @@ def until_named(fault: Fault, bed: Testbed, begun: float) -> dict[str, Any]:
     while (asked := time.monotonic()) < begun + NAMED:
         status, now = bed.status(fault.who), time.monotonic()
         if fault.named(status):
-            advice = next((line for line in status["todo"] if re.search(fault.cure, line)), "")
+            advice = next((line for line in status["todo"] if re.search(fault.hint, line)), "")
             return {"named_in_s": round(now - begun, 1), "status_s": round(now - asked, 1), "said": advice}
     return {"last": status["todo"], "failed": status.get("failed", "")}

@@ -260,32 +260,32 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="sizes for a CPU, to test the script")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build")) / "gpu_check.json")
     parser.add_argument("--part", choices=PARTS, help="only this one, in this process")
-    given = parser.parse_args()
-    if given.part:
-        print(json.dumps(PARTS[given.part][1](given.device, given.quick)))
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps(PARTS[options.part][1](options.device, options.quick)))
         return 0
     figures: Found = {}
-    given.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     for name, (seconds, _) in PARTS.items():
-        command = [sys.executable, "-m", "benchmarks.gpu_check", "--part", name, "--device", given.device]
+        command = [sys.executable, "-m", "benchmarks.gpu_check", "--part", name, "--device", options.device]
         started = time.perf_counter()
         try:
-            done = subprocess.run(
-                command + ["--quick"] * given.quick,
+            result = subprocess.run(
+                command + ["--quick"] * options.quick,
                 capture_output=True,
                 text=True,
-                timeout=None if given.quick else seconds,
+                timeout=None if options.quick else seconds,
                 check=False,
             )
-            lines = done.stdout.strip().splitlines()
-            figures[name] = json.loads(lines[-1]) if not done.returncode else {"failed": done.stderr[-2000:]}
+            lines = result.stdout.strip().splitlines()
+            figures[name] = json.loads(lines[-1]) if not result.returncode else {"failed": result.stderr[-2000:]}
         except subprocess.TimeoutExpired as error:
-            whole = [line for line in (error.stdout or b"").decode().split("\n")[:-1] if line.startswith("{")]
-            figures[name] = json.loads(whole[-1] if whole else "{}") | {"failed": f"not done after {seconds:.0f} s"}
+            records = [line for line in (error.stdout or b"").decode().split("\n")[:-1] if line.startswith("{")]
+            figures[name] = json.loads(records[-1] if records else "{}") | {"failed": f"not done after {seconds:.0f} s"}
         figures[name]["seconds"] = round(time.perf_counter() - started, 1)
-        given.out.write_text(json.dumps(figures, indent=1) + "\n")
+        options.out.write_text(json.dumps(figures, indent=1) + "\n")
         print(json.dumps({name: figures[name]}), flush=True)
-    return int(any("failed" in part for part in figures.values()))
+    return int(any("failed" in figure for figure in figures.values()))
 
 
 if __name__ == "__main__":

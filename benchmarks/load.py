@@ -303,7 +303,7 @@ class Crowd:
         )
 
     async def _send(self, path: str, due: float, make: Callable[[], tuple[bytes | None, dict[str, str]]]) -> Any:
-        """Return the answer's document, None after an error. A broken connection is tried again, signed anew, at the
+        """Return the answer's document, None after an error. A broken connection is tried again, signed again, at the
         next replica."""
         first = self._rng.randrange(len(self._fleet.ports))
         for attempt in range(TRIES):

@@ -173,7 +173,7 @@ class MemoryExchange:
 
 
 def account_of(seed: int, number: int) -> LocalAccount:
-    """Return a key, hence problems and noise, that follows from the run's seed."""
+    """Return a key, and so problems and noise, that follows from the run's seed."""
     account: LocalAccount = Account.from_key(bytes([1 + seed, 1 + number]) * 16)
     return account
 
@@ -242,7 +242,7 @@ def learning_run(
 
         held_out = [(0, measured())]
         for number in range(rounds):
-            series.append(statistics.fmean([member.round(number).reward for member in swarm]))
+            series.append(statistics.fmean([member.run_round(number).reward for member in swarm]))
             if number % 10 == 9 or number == rounds - 1:
                 held_out.append((number + 1, measured()))
                 progress(f"{mix_name(mix)}, seed {seed}: round {number + 1}, held-out {held_out[-1][1]:.3f}")
@@ -279,14 +279,14 @@ def poison_run(
         act = _attacker(attack, simulation, keys, defended) if attack else lambda _: None
         for number in range(rounds):
             act(number)
-            results = [member.round(number) for member in honest]
+            results = [member.run_round(number) for member in honest]
             rewards.append(statistics.fmean(result.reward for result in results))
             names = [name for result in results for name in result.shared]
             taken, doubted = taken + len(names), doubted + sum(result.doubted for result in results)
             poisoned += sum(name.partition("/")[0] in hostile for name in names)
         shared, asked = [], []
         for member in honest:
-            shared += member.rounds.make(member.engine, HELD_OUT_ROUND, range(problems))
+            shared += member.own_rounds.make(member.engine, HELD_OUT_ROUND, range(problems))
             address = member.account.address
             digest = simulation.document.digest
             seeds = [round_problem(digest, address, HELD_OUT_ROUND, slot) for slot in range(problems)]
@@ -308,12 +308,12 @@ def _attacker(attack: SwarmAttack, simulation: Simulation, keys: range, defended
     if attack.adaptive:
         hostile = [simulation.member(number, partial(AdaptiveRounds, poison=poison)) for number in keys]
         for member in hostile:
-            assert isinstance(member.rounds, AdaptiveRounds)
-            member.rounds.doubts = partial(_own_doubt, member) if defended else lambda *_: False
+            assert isinstance(member.own_rounds, AdaptiveRounds)
+            member.own_rounds.doubts = partial(_own_doubt, member) if defended else lambda *_: False
 
         def share_adapted(number: int) -> None:
             for member in hostile:
-                member.round(number)
+                member.run_round(number)
 
         return share_adapted
     poisoners = [

@@ -217,7 +217,7 @@ def measure_trl(settings: CaseSettings) -> Measured:
             seconds.append(time.process_time() - self.began)
 
     load: Any = AutoModelForCausalLM.from_pretrained
-    # TRL's own defaults but for what both trainers share. One update a step, so that TRL skips its pass for the old
+    # TRL's own defaults, except what both trainers share. One update a step, so that TRL skips its pass for the old
     # log-probabilities as we do.
     arguments = GRPOConfig(
         output_dir=str(settings.folder / "trl"),

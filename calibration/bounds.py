@@ -124,10 +124,14 @@ MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
 # --- Tails
 
 
-KEPT = 250
+KEPT = 250  # values of a tail that a document holds at most
 FEWEST = 20  # exceedances below which no tail is fitted
 _DEVIANCE = 2.706  # 0.90 quantile of χ² with one degree of freedom: one-sided 95%
-_Z = 1.645
+_Z = 1.645  # of a normal distribution, one-sided 95%
+_FEW = 3.0  # −ln 0.05, the limit for no event: with it, n + z·√n is one for few events too
+# Scales (of the mean excess, 2% apart) and shapes that are tried: closer than 250 values can tell apart, about 6%.
+_SCALES = np.geomspace(0.05, 4.0, 220)
+_SHAPES = np.linspace(0.0, 1.5, 76)
 
 
 class Tail(Document):
@@ -172,7 +176,7 @@ class Limit:
 
 def limit(tail: Tail, probability: float, quantum: float) -> Limit:
     """Return the upper limit of the quantile at 1 − `probability`. `quantum`: spacing of discrete values, else 0."""
-    rate = (tail.at_least + _Z * math.sqrt(tail.at_least) + 3.0) / tail.rows
+    rate = (tail.at_least + _Z * math.sqrt(tail.at_least) + _FEW) / tail.rows
     if quantum:
         return _counted(tail, rate, probability, quantum)
     start = tail.top[-1] if tail.top else 0.0
@@ -185,18 +189,17 @@ def limit(tail: Tail, probability: float, quantum: float) -> Limit:
 
 def _extrapolated(excess: Array, odds: float) -> tuple[float, float]:
     """Return (excess, local scale) at survival 1/odds."""
-    scale = excess.mean() * np.geomspace(0.05, 4.0, 220)
-    shapes = np.linspace(0.0, 1.5, 76)
-    likelihood = np.empty((len(shapes), len(scale)))
-    for row, xi in enumerate(shapes):
+    scale = excess.mean() * _SCALES
+    likelihood = np.empty((len(_SHAPES), len(scale)))
+    for row, xi in enumerate(_SHAPES):
         ratio = excess[:, None] / scale
-        grown = ratio if xi == 0 else (1 / xi + 1) * np.log1p(xi * ratio)
-        likelihood[row] = -len(excess) * np.log(scale) - grown.sum(axis=0)
+        nats = ratio if xi == 0 else (1 / xi + 1) * np.log1p(xi * ratio)
+        likelihood[row] = -len(excess) * np.log(scale) - nats.sum(axis=0)
     least = int(np.argmax(likelihood.max(axis=1) >= likelihood.max() - _DEVIANCE / 2))
-    own, xi = likelihood[least], float(shapes[least])
-    sigma = float(scale[own >= own.max() - _DEVIANCE / 2].max())
-    nats = math.log(odds)
-    value = sigma * (nats if xi == 0 else math.expm1(xi * nats) / xi)
+    by_scale, xi = likelihood[least], float(_SHAPES[least])
+    sigma = float(scale[by_scale >= by_scale.max() - _DEVIANCE / 2].max())
+    log_odds = math.log(odds)
+    value = sigma * (log_odds if xi == 0 else math.expm1(xi * log_odds) / xi)
     return value, sigma + xi * value
 
 
@@ -206,7 +209,7 @@ def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Lim
         return _thin(tail, rate, probability, quantum)
     start = tail.top[-1]
     steps = sum(value - start for value in tail.top) / quantum
-    upper = steps + _Z * math.sqrt(steps) + 3.0
+    upper = steps + _Z * math.sqrt(steps) + _FEW
     scale = quantum / -math.log(upper / (upper + tail.at_least))
     value = start + scale * max(0.0, math.log(rate / probability))
     return Limit(max(value, tail.largest), scale, max(0.0, start - quantum), min(rate, 1.0))
@@ -233,8 +236,12 @@ def rounded_up(value: float, digits: int) -> float:
 
 
 _Z_MEAN = 2.33  # one-sided 99%, normal theory: the measured expectation is an estimate
-_ENDLESS = 1e6
-_ROWS = 8192
+_ENDLESS = 1e6  # a mean as many times the least possible one bounds nothing
+_ROWS = 8192  # rollouts whose sums a document holds at most, about
+# λ in units of 1/scale. Every λ gives a true bound, so a coarse grid costs a little of the threshold, never safety; at
+# λ = 1/scale the tail's own integral begins to grow with its end.
+_TILTS = np.geomspace(2e-3, 6, 60)
+_MAX_EXPONENT = 700.0  # of float64
 # Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted.
 _CENTRES = (1.0, 1.5, 2.0, 3.0)
 Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=0, lt=2**53)]]
@@ -324,7 +331,7 @@ def _least_mean(
     """Return the least T above `low`, to a thousandth, where Chernoff's bound is `probability` or less, or infinity.
     `cap`: the largest excess seen."""
     totals, counts = sums.arrays()
-    tilts = np.geomspace(2e-3, 6, 60) / tail.scale
+    tilts = _TILTS / tail.scale
     beyond = tail.rate * math.exp((tail.start - cap) / tail.scale)
     # ∫ λ·exp(λy)·P(beyond y) dy from the cap to the value, for an exponential tail.
     falling, width = 1 / tail.scale - tilts, tail.value - cap
@@ -336,7 +343,7 @@ def _least_mean(
     def holds(mean: float) -> bool:
         each = totals - mean * counts
         for tilt, more in zip(tilts, added, strict=True):
-            expected = np.exp(np.minimum(np.minimum(tilt * each.sum(axis=1), tilt * cap), 700.0))
+            expected = np.exp(np.minimum(np.minimum(tilt * each.sum(axis=1), tilt * cap), _MAX_EXPONENT))
             seen = max(expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more, 1e-300)
             file = math.log(seen) + others * math.log(design.unseen + (1 - design.unseen) * seen)
             if file <= tilt * spared + nats:

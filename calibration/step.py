@@ -42,18 +42,18 @@ def main() -> None:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--engine", action="append", required=True, help="ENGINE:DTYPE:DEVICE")
     parser.add_argument("--batch", type=int, action="append", required=True)
-    asked = parser.parse_args()
-    die_with_parent(asked.parent)
+    options = parser.parse_args()
+    die_with_parent(options.parent)
     start_logging()
-    config = PoolConfig.load(asked.pool_config)
-    engines = [EngineSpec.parse(text, config.model.dtype, "--engine") for text in asked.engine]
+    config = PoolConfig.load(options.pool_config)
+    engines = [EngineSpec.parse(text, config.model.dtype, "--engine") for text in options.engine]
     # Honest files follow from pool and step: anybody with the weights can measure them again.
-    seed = f"{config.digest.hex()} {asked.step}"
+    seed = f"{config.digest.hex()} {options.step}"
     plan = Plan(
-        asked.pool_config, asked.weights, tuple(itertools.product(engines, engines)), asked.files,
-        tuple(asked.batch), seed, asked.threads, asked.audit_rate, 1e-6, 1.0, audit_draws(asked.audit_rate),
+        options.pool_config, options.weights, tuple(itertools.product(engines, engines)), options.files,
+        tuple(options.batch), seed, options.threads, options.audit_rate, 1e-6, 1.0, audit_draws(options.audit_rate),
     )  # fmt: skip
-    write_atomic(asked.out, canonical_json(learned(plan, asked.step).model_dump(mode="json")))
+    write_atomic(options.out, canonical_json(learned(plan, options.step).model_dump(mode="json")))
 
 
 if __name__ == "__main__":

@@ -467,8 +467,8 @@ class Court(BallotContract):
 
 
 class Juries(BallotContract):
-    """Called by jurors' voting keys and keepers, and by whoever appeals against a first jury's verdict. `draw` names a
-    trial. `deposit_of` (pool, files): what a dispute (one file) or node challenge takes, in base units."""
+    """Called by jurors' voting keys and keepers, and by anyone who appeals against a first jury's verdict. `draw` names
+    a trial. `deposit_of` (pool, files): what a dispute (one file) or node challenge takes, in base units."""
 
     name = "Juries"
     committee_view = "juryOf"
@@ -560,7 +560,7 @@ MOST_FILES = 256  # NodeChallenges.MAX_FILES
 
 
 class NodeChallenges(Contract):
-    """Called by whoever accuses, and by keepers: `conclude` takes a challenge's case on, or ends it."""
+    """Called by accusers and by keepers: `conclude` takes a challenge's case on, or ends it."""
 
     name = "NodeChallenges"
     conclude = Sends[[int], Receipt]()

@@ -94,7 +94,7 @@ class Deployment(Document):
         if genesis is not None and "0x" + genesis.hash.hex() != self.genesis:
             raise ConfigError(
                 f"{client.url} serves another chain with id {self.chain_id} than the one deployed to",
-                "name its RPC URL; if that chain was started anew, `muster init ROLE --pool URL --force` replaces the "
+                "name its RPC URL; if that chain was restarted, `muster init ROLE --pool URL --force` replaces the "
                 "deployment of a profile and keeps its keys",
             )
 

@@ -50,7 +50,7 @@ _PANICS = {0x01: "assertion", 0x11: "overflow", 0x12: "division by zero", 0x21: 
 
 class ContractError(MusterError):
     """A contract refused a call. `name`, `arguments`: of the custom error (`Error` for a reason string, `Panic`, or
-    empty). `call` says what was called; `tx_hash` is set when the transaction was mined all the same."""
+    empty). `call` says what was called; `tx_hash` is set when the transaction was still mined."""
 
     def __init__(self, call: str, data: bytes, tx_hash: str = "") -> None:
         self.name, self.arguments = decode_revert(data)
@@ -82,9 +82,9 @@ def decode_revert(data: bytes) -> tuple[str, dict[str, Any]]:
         if selector == _PANIC:
             code = decode(["uint256"], body)[0]
             return "Panic", {"reason": _PANICS.get(code, hex(code))}
-        known = abi.all_errors().get(selector)
-        if known is not None:
-            return known.where, known.named(body)
+        error = abi.all_errors().get(selector)
+        if error is not None:
+            return error.where, error.named(body)
     except (DecodingError, MusterError, ValueError, OverflowError):
         pass
     return "Unknown", {"data": "0x" + data[:64].hex()}

@@ -335,20 +335,20 @@ class Sender:
 
     def _track(self, pending: PendingTransaction) -> None:
         counting = "eth_getTransactionCount", [self._account.address, "latest"]
-        count, known = self._chain.batch([counting, ("eth_getTransactionByHash", [pending.hashes[-1]])])
-        if isinstance(count, RpcError) or isinstance(known, RpcError):
+        count, found_transaction = self._chain.batch([counting, ("eth_getTransactionByHash", [pending.hashes[-1]])])
+        if isinstance(count, RpcError) or isinstance(found_transaction, RpcError):
             return
         if number(count) > pending.nonce:
             # Mined between two looks, or its nonce went to another transaction: look once more before concluding.
             pending.orphaned += 1
-            if known is None and pending.orphaned >= 2 and self._receipt(pending) is None:
+            if found_transaction is None and pending.orphaned >= 2 and self._receipt(pending) is None:
                 self._relaunch(pending)
             return
         pending.orphaned = 0
         with self._lock:
             for nonce in range(max(number(count), pending.nonce - 16), pending.nonce):
                 self._refill(nonce, pending.price)
-            if known is None:
+            if found_transaction is None:
                 log.warning("%s was dropped by the chain; sending it again", pending.call.label)
                 _, raw = self._sent.get(pending.nonce, (None, None))
                 if raw is not None:
@@ -356,7 +356,7 @@ class Sender:
 
     def _refill(self, nonce: int, price: Price) -> None:
         """Fill a gap before a transaction with what was mined there, or with an empty transaction where that could be
-        wrong by now: whoever sent it reads the chain and sends what is right."""
+        wrong by now: its sender reads the chain and sends what is right."""
         if nonce in self._in_flight:
             return
         call, raw = self._sent.get(nonce, (None, b""))

@@ -90,7 +90,7 @@ def act_on_pool(
 def _simulate(session: "Session", plan: list[PlannedTransaction], by: Acting, facts: dict[str, Any]) -> None:
     """Say what each transaction would do and cost. What only works after another one has no price yet."""
     gas = [None if planned.after else session.client.estimate(planned.call) for planned in plan]
-    price, known, base_units = session.client.gas_price(), sum(filter(None, gas)), sum(p.call.base_units for p in plan)
+    price, total, base_units = session.client.gas_price(), sum(filter(None, gas)), sum(p.call.base_units for p in plan)
     rows, lines = list[dict[str, Any]](), list[str]()
     for p, used in zip(plan, gas, strict=True):
         forecast = "needs the transactions before it" if p.after else "would succeed"
@@ -99,9 +99,9 @@ def _simulate(session: "Session", plan: list[PlannedTransaction], by: Acting, fa
         lines.append(f"would send: {p.words}: {forecast}" + (f", gas {used:,}" if used else ""))
     more = " and what the later ones use" if None in gas else ""
     cost = (
-        f"it would cost {show_tokens(base_units)} tokens and gas {known:,}{more}: {known * price / 10**18:.9f} ETH now"
+        f"it would cost {show_tokens(base_units)} tokens and gas {total:,}{more}: {total * price / 10**18:.9f} ETH now"
     )
-    document = {"dry_run": True, "plan": rows, "base_units": base_units, "gas": known, "fee_wei": known * price}
+    document = {"dry_run": True, "plan": rows, "base_units": base_units, "gas": total, "fee_wei": total * price}
     emit(document | facts, by.json, lambda: "\n".join([*lines, cost, "dry run: nothing was sent"]))
 
 

@@ -211,36 +211,36 @@ _WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "depl
 
 def profile_defaults(app: typer.Typer) -> dict[str, Any]:
     """Return defaults of the command that is about to run; typer asks the command line and the environment first."""
-    words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    if not words or _WITHOUT & set(words[:2]) or {"-h", "--help", "--version"} & set(sys.argv):
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    if not arguments or _WITHOUT & set(arguments[:2]) or {"-h", "--help", "--version"} & set(sys.argv):
         return {}
-    profile = find_profile(_ROLE_OF.get(words[0]))
-    known = profile or find_profile(None)
-    if known is None:
+    profile = find_profile(_ROLE_OF.get(arguments[0]))
+    chosen = profile or find_profile(None)
+    if chosen is None:
         return {}
-    values = option_values(known)
+    values = option_values(chosen)
     if profile is None:  # an operator who looks at a pool: chain and contracts are everybody's, keys are not
         values = {name: values[name] for name in ("deployment", "rpc") if name in values}
     command: Any = get_command(app)
     path = []
-    for word in words:
-        if word not in getattr(command, "commands", ()):
+    for argument in arguments:
+        if argument not in getattr(command, "commands", ()):
             break
-        command = command.commands[word]
-        path.append(word)
+        command = command.commands[argument]
+        path.append(argument)
     defaults = command_defaults(command, values)
-    for word in reversed(path):
-        defaults = {word: defaults}
+    for argument in reversed(path):
+        defaults = {argument: defaults}
     return defaults
 
 
 def command_defaults(command: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Return the values that a command has options for; addresses are read from key files when they are asked for."""
-    known = {option.name: option.multiple for option in command.params if option.name in values}
+    multiples = {option.name: option.multiple for option in command.params if option.name in values}
     if command.name == "create" and values.get("pool", "")[:1].isdecimal():  # a second pool has its own service
-        known = {name: multiple for name, multiple in known.items() if name not in ("url", "service_key")}
+        multiples = {name: multiple for name, multiple in multiples.items() if name not in ("url", "service_key")}
     if command.name == "judge" and any(word.partition("=")[0] == "--group" for word in sys.argv):
-        known.pop("pool", None)
+        multiples.pop("pool", None)
 
     def default(value: Any, multiple: bool) -> Any:
         if multiple:
@@ -248,7 +248,7 @@ def command_defaults(command: Any, values: dict[str, Any]) -> dict[str, Any]:
             return lambda: [str(each() if callable(each) else each) for each in every]
         return value if callable(value) else str(value)
 
-    return {name: default(values[name], multiple) for name, multiple in known.items()}
+    return {name: default(values[name], multiple) for name, multiple in multiples.items()}
 
 
 def _pool(profile: Profile) -> str | None:

@@ -95,7 +95,7 @@ def _copied(events: Path, folder: Path) -> Path:
             with closing(sqlite3.connect(copy)) as target:
                 source.backup(target)
     except (sqlite3.Error, OSError) as error:
-        log.info("reading all events anew: %s", error)
+        log.info("reading all events again: %s", error)
         copy.unlink(missing_ok=True)
     return copy
 
@@ -183,7 +183,7 @@ class Access:
     def save_deployment(self, path: Path, replace: bool = False) -> None:
         """Write the deployment file. Raises ConfigError rather than replace another deployment's, unless asked to."""
         if not replace and path.exists() and Deployment.load(path).contracts != self.deployment.contracts:
-            what = f"{path} is of another deployment than {self.url}'s"
+            what = f"{path} belongs to another deployment than {self.url}'s"
             hint = "muster init --force replaces it and keeps the keys; or name another profile with MUSTER_PROFILE"
             raise ConfigError(what, hint)
         self.deployment.save(path)

@@ -59,33 +59,33 @@ def upgrade(
     on no version. With --accept, a pool's owner says instead which versions get new work."""
     if accept:
         return _accept(accept, from_step, json)
-    here = environment()
+    prefix = environment()
     try:
-        with FileLock(f"{here}.lock", timeout=0):
-            version = _change(here, to, source, pool.url if pool else None, back, yes)
+        with FileLock(f"{prefix}.lock", timeout=0):
+            version = _change(prefix, to, source, pool.url if pool else None, back, yes)
     except Timeout:
-        raise ConfigError(f"another upgrade works on {here}", "wait for it") from None
-    shown = {"version": version, "before": VERSION, "changed": version != VERSION, "environment": str(here)}
+        raise ConfigError(f"another upgrade works on {prefix}", "wait for it") from None
+    shown = {"version": version, "before": VERSION, "changed": version != VERSION, "environment": str(prefix)}
     text = f"muster {version}; start your processes again to use it. Back to {VERSION}: muster upgrade --back"
     emit(shown, json, lambda: text if version != VERSION else f"this is muster {VERSION} already")
 
 
-def _change(here: Path, to: str | None, source: Path | None, url: str | None, back: bool, yes: bool) -> str:
+def _change(prefix: Path, to: str | None, source: Path | None, url: str | None, back: bool, yes: bool) -> str:
     """Change the environment and return the version that is there then."""
     if back:
-        there = _next(here)
-        if (there / _UNFINISHED).exists() or not (there / "bin" / "python").exists():
-            raise ConfigError("there is no version to go back to", f"it would lie in {there}")
-        version = try_out(there)
+        next_prefix = _next(prefix)
+        if (next_prefix / _UNFINISHED).exists() or not (next_prefix / "bin" / "python").exists():
+            raise ConfigError("there is no version to go back to", f"it would lie in {next_prefix}")
+        version = try_out(next_prefix)
     else:
         version = to or wanted(url)
         if version == VERSION:
             return version
         if not yes:
-            confirm(f"Replace muster {VERSION} by {version} in {here}?")
-        typer.echo(f"installing muster {version} beside {here}", err=True)
-        install(here, version, source)
-    switch(here, version)
+            confirm(f"Replace muster {VERSION} by {version} in {prefix}?")
+        typer.echo(f"installing muster {version} beside {prefix}", err=True)
+        install(prefix, version, source)
+    switch(prefix, version)
     return version
 
 
@@ -127,43 +127,43 @@ def _older(version: str) -> bool:
 
 def environment() -> Path:
     """Return the virtual environment of this process. Raises ConfigError for what `muster upgrade` cannot replace."""
-    here = Path(sys.prefix).absolute()
+    prefix = Path(sys.prefix).absolute()
     if sys.prefix == sys.base_prefix:
-        raise ConfigError(f"muster is not in a virtual environment ({here})", "in a container, use a newer image")
-    if not Path(__file__).is_relative_to(here):
+        raise ConfigError(f"muster is not in a virtual environment ({prefix})", "in a container, use a newer image")
+    if not Path(__file__).is_relative_to(prefix):
         raise ConfigError("muster runs from a checkout", "git pull, then make setup")
-    if here.is_mount() or not os.access(here.parent, os.W_OK):
-        raise ConfigError(f"{here} cannot be replaced", f"make {here.parent} writable, or install muster elsewhere")
-    return here
+    if prefix.is_mount() or not os.access(prefix.parent, os.W_OK):
+        raise ConfigError(f"{prefix} cannot be replaced", f"make {prefix.parent} writable, or install muster elsewhere")
+    return prefix
 
 
-def _next(here: Path) -> Path:
-    return here.with_name(f"{here.name}.next")
+def _next(prefix: Path) -> Path:
+    return prefix.with_name(f"{prefix.name}.next")
 
 
-def install(here: Path, version: str, source: Path | None) -> None:
+def install(prefix: Path, version: str, source: Path | None) -> None:
     """Install a version into a copy of the environment, and try it. Raises MusterError, with nothing changed."""
-    there = _next(here)
-    with explained(f"copy {here} to {there}", "check the disk"):
-        shutil.rmtree(there, ignore_errors=True)
-        there.mkdir()
-        (there / _UNFINISHED).touch()
-        shutil.copytree(here, there, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
+    next_prefix = _next(prefix)
+    with explained(f"copy {prefix} to {next_prefix}", "check the disk"):
+        shutil.rmtree(next_prefix, ignore_errors=True)
+        next_prefix.mkdir()
+        (next_prefix / _UNFINISHED).touch()
+        shutil.copytree(prefix, next_prefix, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
     extras = [name for name, package in _EXTRAS.items() if _installed(package)]
     named = f"muster[{','.join(extras)}]=={version}" if extras else f"muster=={version}"
-    uv = shutil.which("uv") or shutil.which("uv", path=str(here / "bin"))
-    python = str(there / "bin" / "python")
+    uv = shutil.which("uv") or shutil.which("uv", path=str(prefix / "bin"))
+    python = str(next_prefix / "bin" / "python")
     argv = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
     if source is not None:
         argv += ["--find-links", str(source), "-c", str(source / "versions.txt")]
         argv += ["--overrides", str(source / "overrides.txt")] if uv else []
-    done = _run([*argv, named], _INSTALL_SECONDS, f"installing muster {version}")
-    if done.returncode:
-        errors = " ".join(done.stderr.split())[-400:]
+    result = _run([*argv, named], _INSTALL_SECONDS, f"installing muster {version}")
+    if result.returncode:
+        errors = " ".join(result.stderr.split())[-400:]
         raise MusterError(f"muster {version} cannot be installed: {errors}", f"nothing was changed: this is {VERSION}")
-    if (installed := try_out(there)) != version:
+    if (installed := try_out(next_prefix)) != version:
         raise MusterError(f"muster {installed} was installed instead of {version}", "nothing was changed")
-    (there / _UNFINISHED).unlink()
+    (next_prefix / _UNFINISHED).unlink()
 
 
 def _installed(package: str) -> bool:
@@ -173,32 +173,32 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _name_python(there: Path, here: Path) -> None:
+def _name_python(next_prefix: Path, prefix: Path) -> None:
     """Let the copy's programs start the Python of the place that it comes to. Files are replaced: they are links. A
     path that is long or has spaces is not in the first line: a shell starts Python then."""
-    for path in (there / "bin").iterdir():
+    for path in (next_prefix / "bin").iterdir():
         if path.is_symlink() or not path.is_file():
             continue
         data, mode = path.read_bytes(), path.stat().st_mode
         part = path.with_name(f".{path.name}.part")
-        named = data.replace(bytes(there / "bin") + b"/", bytes(here / "bin") + b"/")
+        named = data.replace(bytes(next_prefix / "bin") + b"/", bytes(prefix / "bin") + b"/")
         part.write_bytes(named if data.startswith(b"#!") else data)
         part.chmod(mode)
         part.replace(path)
 
 
-def try_out(there: Path) -> str:
+def try_out(prefix: Path) -> str:
     """Return the version of an environment in which every role's program can be loaded. Raises MusterError."""
-    argv = [str(there / "bin" / "python"), "-P", "-c", _TRIAL]
-    done = _run(argv, _TRIAL_SECONDS, "trying the new version")
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
+    argv = [str(prefix / "bin" / "python"), "-P", "-c", _TRIAL]
+    result = _run(argv, _TRIAL_SECONDS, "trying the new version")
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
         raise MusterError(f"the new version does not start: {last}", f"nothing was changed: this is {VERSION}")
-    return done.stdout.split()[-1]
+    return result.stdout.split()[-1]
 
 
 def _run(argv: list[str], seconds: float, what: str) -> subprocess.CompletedProcess[str]:
-    """Run a program without what our environment says of ours. Raises MusterError if it takes longer."""
+    """Run a program without this process's own Python settings. Raises MusterError if it takes longer."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     try:
         return subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False, env=clean)
@@ -207,16 +207,16 @@ def _run(argv: list[str], seconds: float, what: str) -> subprocess.CompletedProc
         raise MusterError(f"{what} took more than {seconds:.0f} s", hint) from None
 
 
-def switch(here: Path, version: str) -> None:
+def switch(prefix: Path, version: str) -> None:
     """Let the copy and the environment change places; if `version` does not start then, change them back."""
-    there = _next(here)
-    _name_python(there, here)
-    exchange(there, here)
+    next_prefix = _next(prefix)
+    _name_python(next_prefix, prefix)
+    exchange(next_prefix, prefix)
     try:
-        if (installed := try_out(here)) != version:
+        if (installed := try_out(prefix)) != version:
             raise MusterError(f"muster {installed} is there instead of {version}", "nothing was changed")
     except BaseException:
-        exchange(there, here)
+        exchange(next_prefix, prefix)
         raise
 
 
@@ -243,16 +243,16 @@ def _accept(versions: list[str], from_step: int, json: bool) -> None:
     if profile is None or profile.pool is None:
         raise ConfigError("only a pool's owner accepts versions", "muster init owner, then muster pool create")
     path, pool = profile.home / "orchestrator" / RELEASES_FILE, profile.pool
-    known: list[Release] = []
+    previous: list[Release] = []
     if path.exists():
-        known = load_document(path, Releases).releases
+        previous = load_document(path, Releases).releases
     session = open_session(profile.deployment, profile.rpc, profile.key.keystore, profile.key.password_file)
     owner = session.pool(pool)["owner"]
     if session.client.address != owner:
         raise ConfigError(f"pool {pool} is owned by {owner}", "name its key in the profile")
-    kept = [release for release in known if release.from_step < from_step]
+    earlier = [release for release in previous if release.from_step < from_step]
     identity = PoolId(session.client.chain_id, session.suite.pools.address, pool)
-    signed = Releases.signed(session.account, identity, [*kept, Release(from_step=from_step, versions=versions)])
+    signed = Releases.signed(session.account, identity, [*earlier, Release(from_step=from_step, versions=versions)])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, signed.model_dump_json(indent=2).encode() + b"\n", "check `home` in the profile")
     shown = {"file": str(path), "releases": [release.model_dump() for release in signed.releases]}

@@ -210,7 +210,7 @@ class _Export:
             owner=self._pool.owner,
             config_hash=hashlib.sha256(self._config_bytes).hexdigest(),
             as_of=AsOf(block=block.number, hash=block.hash.hex(), time=block.time),
-            model=shown_model(model.source),
+            model=public_model_name(model.source),
             dtype=model.dtype,
             licences=Licences(dataset=self._licence, model=model.license, environments=licences),
             manifests={str(step): self._pool.steps[step].manifest.hex() for step in steps},
@@ -220,7 +220,7 @@ class _Export:
         )
 
 
-def shown_model(source: str) -> str:
+def public_model_name(source: str) -> str:
     """Return a model's source without its owner's folders: a path means nothing to anybody else."""
     return source.rstrip("/").rpartition("/")[2] if source.startswith(("/", ".", "~")) else source
 

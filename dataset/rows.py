@@ -70,7 +70,7 @@ class DatasetRow:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     @property
-    def place(self) -> tuple[int, int]:
+    def order_key(self) -> tuple[int, int]:
         """The key by which rows are ordered."""
         return self.submission, self.row
 

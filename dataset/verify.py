@@ -10,7 +10,7 @@ from pathlib import Path
 from chain.indexer.records import Submission
 from chain.rpc import Block
 from dataset.document import CARD, CONFIG, DATA, DOCUMENT, MANIFESTS, TOKENIZER, DatasetDocument, StoredDataset, card
-from dataset.export import MAX_CONFIG_BYTES, PoolOnChain, Texts, chain_columns, shown_model, tokenizer_problem
+from dataset.export import MAX_CONFIG_BYTES, PoolOnChain, Texts, chain_columns, public_model_name, tokenizer_problem
 from dataset.rows import DatasetRow, RowTally, check_bytes, read_rows
 from protocol.config import PoolConfig
 from protocol.encoding import keccak
@@ -90,11 +90,11 @@ def _other_chain(document: DatasetDocument, source: PoolOnChain) -> str:
     """Return why a data set is not of this deployment, or an empty string."""
     chain_id = source.pool_id.chain_id
     if document.chain_id != chain_id:
-        return f"the data set is of chain {document.chain_id}, the deployment of chain {chain_id}"
+        return f"the data set is from chain {document.chain_id}, the deployment from chain {chain_id}"
     if document.genesis != source.genesis.removeprefix("0x"):
-        return f"the data set is of another chain with the id {chain_id}: its first block differs"
+        return f"the data set is from another chain with the id {chain_id}: its first block differs"
     if document.contracts != source.contracts:
-        return "the data set is of other contracts than the deployment's"
+        return "the data set is from other contracts than the deployment's"
     return "" if document.pool in source.state.pools else f"the chain has no pool {document.pool}"
 
 
@@ -120,7 +120,7 @@ def _check_document(
         findings.add("document", f"{DOCUMENT}: `owner` is not the pool's")
     for name, shown, expected in (
         ("`name`", document.name, config.name),
-        ("`model`", document.model, shown_model(config.model.source)),
+        ("`model`", document.model, public_model_name(config.model.source)),
         ("`dtype`", document.dtype, config.model.dtype),
         ("`config_hash`", document.config_hash, config.digest.hex()),
         ("the model's licence", document.licences.model, config.model.license),
@@ -212,22 +212,22 @@ class _RowChecks:
             add("altered", f"{where}: {row.what}")
             return
         if row.submission not in self._files:
-            why = self._refused.get(row.submission, "which the pool has not")
-            add("added", f"{where} is of submission {row.submission}, {why}")
+            why = self._refused.get(row.submission, "which the pool does not have")
+            add("added", f"{where} belongs to submission {row.submission}, {why}")
             return
         named = f"{where} (submission {row.submission}, row {row.row})"
         rows = self._files[row.submission].rows
         if row.row >= rows:
             add("added", f"{named}: the file has {rows} rows")
             return
-        seen = self._seen.setdefault(row.submission, bytearray(rows))
-        if seen[row.row]:
+        seen_rows = self._seen.setdefault(row.submission, bytearray(rows))
+        if seen_rows[row.row]:
             add("added", f"{named} appears twice")
         else:
-            seen[row.row] = True
-            if row.place < self._last:
+            seen_rows[row.row] = True
+            if row.order_key < self._last:
                 add("reordered", f"{named} comes after submission {self._last[0]}, row {self._last[1]}")
-            self._last = max(self._last, row.place)
+            self._last = max(self._last, row.order_key)
         if wrong := self._wrong(row):
             add("altered", f"{named}: {wrong}")
 
@@ -266,10 +266,10 @@ class _RowChecks:
         state, pool = self._source.state, self._source.pool_id.pool
         doubtful = {sequence for number, sequence in (*state.disputes, *state.canaries) if number == pool}
         for sequence in sorted((self._files.keys() - doubtful) | self._seen.keys()):
-            seen = self._seen.get(sequence) or bytearray(self._files[sequence].rows)
-            if gone := [row for row, there in enumerate(seen) if not there]:
-                which = f"row {gone[0]} and {len(gone) - 1} more" if len(gone) > 1 else f"row {gone[0]}"
-                verb = "are" if len(gone) > 1 else "is"
+            seen_rows = self._seen.get(sequence) or bytearray(self._files[sequence].rows)
+            if missing := [row for row, present in enumerate(seen_rows) if not present]:
+                which = f"row {missing[0]} and {len(missing) - 1} more" if len(missing) > 1 else f"row {missing[0]}"
+                verb = "are" if len(missing) > 1 else "is"
                 self._findings.add("missing", f"{which} of submission {sequence} {verb} missing")
 
 

@@ -89,7 +89,7 @@ class StepRecorder:
             self._thread.join(_LAST_SECONDS)
 
     def record_missing(self) -> None:
-        """Record every outer step that the log has and the chain has not. Raises MusterError."""
+        """Record every outer step that the log has and the chain lacks. Raises MusterError."""
         if self._runs is None:
             self._runs = self._connect()
         view = self._runs.run_of(self._run)
@@ -137,9 +137,9 @@ def remake(transport: Transport, first: OuterState, commit: CommitRecord) -> tup
 
 
 def verify_step(config: MemberConfig, first: OuterState, step: int) -> tuple[StepRecord, list[str]]:
-    """Make a recorded outer step again from the chain and the bucket, without a key; return the record, and what of it
-    does not follow from the log and the bucket. Raises ConfigError where it is not recorded; MissingObjectError where
-    something that was published is gone; UnreachableError."""
+    """Make a recorded outer step again from the chain and the bucket, without a key; return the record, and which parts
+    of it do not follow from the log and the bucket. Raises ConfigError where it is not recorded; MissingObjectError
+    where something that was published is gone; UnreachableError."""
     if config.chain is None:
         raise ConfigError("the configuration names no chain", "name it as `chain`")
     run, number = load_document(config.run, DilocoRun), config.chain.run
@@ -159,8 +159,8 @@ def verify_step(config: MemberConfig, first: OuterState, step: int) -> tuple[Ste
 
 
 def _faults(record: StepRecord, base: str, transport: Transport, first: OuterState) -> list[str]:
-    """Return what of a record does not follow from the log and the bucket. `base`: digest (hex) of the state recorded
-    before. Raises IntegrityError where the step cannot be made at all."""
+    """Return which parts of a record do not follow from the log and the bucket. `base`: digest (hex) of the state
+    recorded before. Raises IntegrityError where the step cannot be made at all."""
     log_entry = transport.entry(record.number)
     commit = None if log_entry is None else log_entry[0].commit
     if log_entry is None or commit is None or commit.step != record.step + 1:

@@ -253,7 +253,7 @@ def select_visible(weights: Tensors, gradient: Tensors, error: Tensors | None = 
     """Select the elements whose weight becomes another bfloat16 (PULSELoCo, 2602.03839): only these change the next
     forward pass. `weights`: the outer state's; `gradient`: outer − inner weights; `error`: left out by the step before.
     Return the weights with what is sent subtracted, and what is left out, to be added to the next pseudo-gradient
-    (error feedback): together gradient + error, but for one rounding of what is sent. Raises MalformedContribution
+    (error feedback): together gradient + error, up to one rounding of what is sent. Raises MalformedContribution
     where something would be infinite."""
     after, left = {}, {}
     for name, value in weights.items():

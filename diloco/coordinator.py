@@ -127,27 +127,28 @@ class Coordinator:
 
     def waiting_for(self) -> str:
         """Return what holds the step under way up, for a person."""
-        now = self._schedule
-        if now.awaits_files:
-            return f"the files of outer step {now.step}"
-        if not now.members:
-            return f"workers: {len(now.waiting)} have joined, {now.quorum} are needed"
-        missing = now.members - now.documents.keys() if now.phase == Phase.COLLECT else set(now.documents) - now.opened
+        schedule = self._schedule
+        if schedule.awaits_files:
+            return f"the files of outer step {schedule.step}"
+        if not schedule.members:
+            return f"workers: {len(schedule.waiting)} have joined, {schedule.quorum} are needed"
+        documents, collecting = schedule.documents, schedule.phase == Phase.COLLECT
+        missing = schedule.members - documents.keys() if collecting else documents.keys() - schedule.opened
         what = {Phase.COLLECT: "contributions", Phase.OPEN: "payloads", Phase.SETTLE: "enough admitted contributions"}
-        unusable = "".join(f"; a worker cannot use file {item[:16]}…" for item in sorted(now.unusable)[:3])
+        unusable = "".join(f"; a worker cannot use file {item[:16]}…" for item in sorted(schedule.unusable)[:3])
         who = ", ".join(sorted(missing)) or "others"
-        return f"{what[now.phase]} to outer step {now.step} from {who}{unusable}"
+        return f"{what[schedule.phase]} to outer step {schedule.step} from {who}{unusable}"
 
     def status(self) -> dict[str, Any]:
         """Return what people may be shown, also before `start`."""
-        now = None if self._writer is None else self.log.schedule
+        schedule = None if self._writer is None else self.log.schedule
         return {
             "coordinator": self.run.coordinator,
             "run": self.run.name,
-            **step_status(self.state, now),
+            **step_status(self.state, schedule),
             "excluded": self.excluded,
-            "items": None if now is None or now.items is None else len(now.items),
-            "unusable": [] if now is None else sorted(now.unusable | now.skipped),
+            "items": None if schedule is None or schedule.items is None else len(schedule.items),
+            "unusable": [] if schedule is None else sorted(schedule.unusable | schedule.skipped),
         }
 
     def _finish_write(self) -> None:
@@ -155,9 +156,9 @@ class Coordinator:
         self._log_writer.retry()
         if self.log.commit.step > self.state.step:
             for state in catch_up(self.transport, self.state, self.log):
-                self._hold(state)
+                self._adopt(state)
 
-    def _hold(self, state: OuterState) -> None:
+    def _adopt(self, state: OuterState) -> None:
         self.update_norm = update_norm(self.state, state)
         self.state = state
 
@@ -174,8 +175,10 @@ class Coordinator:
             self._log_writer.add(event)
 
     def _read_messages(self, every: bool = False) -> None:
-        now = self._schedule
-        awaited = now.members - now.barred - now.documents.keys() if now.phase == Phase.COLLECT else frozenset[str]()
+        schedule = self._schedule
+        awaited = frozenset[str]()
+        if schedule.phase == Phase.COLLECT:
+            awaited = schedule.members - schedule.barred - schedule.documents.keys()
         every = every or self._all_backoff.due()
         with self._all_backoff.taking() if every else nullcontext():
             for worker in [worker for worker in self.run.workers if every or worker in awaited]:
@@ -184,12 +187,12 @@ class Coordinator:
 
     def _handle(self, message: messages.WorkerMessage) -> None:
         """Add a message to the log, if it says something that counts now."""
-        now, worker, number = self._schedule, message.worker, message.number
+        schedule, worker, number = self._schedule, message.worker, message.number
         if message.kind == "leave":
             self._add(messages.Left(worker=worker, message=number))
         elif message.kind == "join" and message.digest is not None:
             self._add(messages.Joined(worker=worker, message=number, digest=message.digest))
-        elif (message.step, message.attempt) != (now.step, now.attempt):
+        elif (message.step, message.attempt) != (schedule.step, schedule.attempt):
             return
         elif message.kind == "unusable":
             self._add(messages.FilesUnusable(worker=worker, message=number, items=message.items))
@@ -248,13 +251,13 @@ class Coordinator:
                 self._add(messages.PayloadOpened(worker=worker, document=document))
 
     def _settle(self) -> None:
-        now = self._schedule
-        if not now.contributors:
+        schedule = self._schedule
+        if not schedule.contributors:
             self._commit(self.state.skipped(), {})
             return
         if self._outcome is None:
             try:
-                self._outcome = settle(self._payloads(now.contributors))
+                self._outcome = settle(self._payloads(schedule.contributors))
             except OuterStepError as error:
                 log.error("outer step %d cannot be made: %s", self.state.step, error)
                 self._outcome = None, Admitted({}, {})
@@ -262,7 +265,7 @@ class Coordinator:
                 raise
             except MusterError as error:
                 log.warning("outer step %d begins again, an opened payload is gone: %s", self.state.step, error)
-                self._fail(now)
+                self._fail(schedule)
                 return
             excluded = self._outcome[1].excluded
             for worker, why in excluded.items():
@@ -271,8 +274,8 @@ class Coordinator:
         after, admitted = self._outcome
         if after is not None:
             self._commit(after, admitted.weights)
-        elif now.entering or self._waited() > self.timeouts.window:
-            self._fail(now)
+        elif schedule.entering or self._waited() > self.timeouts.window:
+            self._fail(schedule)
 
     def _commit(self, after: OuterState, weights: Mapping[str, Fraction]) -> None:
         name = None
@@ -282,7 +285,7 @@ class Coordinator:
         draft = self._draft
         commit = draft.schedule.commit(after.digest.hex(), weights.keys(), draft.epoch, draft.messages, name)
         self._tell(commit)
-        self._hold(after)
+        self._adopt(after)
         if self._recorder is not None:
             self._recorder.committed(commit, weights)
 
@@ -294,17 +297,17 @@ class Coordinator:
         return now - self._phase[1]
 
     def _check_timeout(self) -> None:
-        now, waited = self._schedule, self._waited()
-        if not now.members or now.phase == Phase.SETTLE or now.awaits_files:
+        schedule, waited = self._schedule, self._waited()
+        if not schedule.members or schedule.phase == Phase.SETTLE or schedule.awaits_files:
             return
-        if waited <= (self.timeouts.collect if now.phase == Phase.COLLECT else self.timeouts.window):
+        if waited <= (self.timeouts.collect if schedule.phase == Phase.COLLECT else self.timeouts.window):
             return
         self._read_messages(every=True)  # time is up only for those of whom there is nothing yet
-        if self._schedule.position == now.position and now.phase == Phase.OPEN:
+        if self._schedule.position == schedule.position and schedule.phase == Phase.OPEN:
             self._open()
-        if self._schedule.position == now.position:
+        if self._schedule.position == schedule.position:
             log.warning("time is up for %s", self.waiting_for())
-            self._fail(now)
+            self._fail(schedule)
 
-    def _fail(self, now: Schedule) -> None:
-        self._log_writer.add(messages.PhaseFailed(attempt=now.attempt, phase=now.phase.value))
+    def _fail(self, schedule: Schedule) -> None:
+        self._log_writer.add(messages.PhaseFailed(attempt=schedule.attempt, phase=schedule.phase.value))

@@ -60,22 +60,22 @@ class Partition:
         return tuple(sorted(item.hex() for item in self.split.get(worker, ())))
 
 
-def shuffled(seed: bytes, epoch: int, at: int, count: int) -> int:
+def shuffled(seed: bytes, epoch: int, position: int, count: int) -> int:
     """Return which of `count` documents is at position `at` of an epoch. Every epoch is a new permutation. A Feistel
     network over the next power of four, repeated until the result is a document, so that nobody holds the order in
     memory."""
-    if not 0 <= at < count:
-        raise ValueError(f"position {at} of {count} documents")
+    if not 0 <= position < count:
+        raise ValueError(f"position {position} of {count} documents")
     bits = ((count - 1).bit_length() + 1) // 2
     mask, key = (1 << bits) - 1, seed + epoch.to_bytes(8, "big")
     while True:
-        left, right = at >> bits, at & mask
+        left, right = position >> bits, position & mask
         for round_ in range(_ROUNDS):
-            word = hashlib.sha256(key + bytes([round_]) + right.to_bytes(8, "big")).digest()
-            left, right = right, left ^ (int.from_bytes(word[:8], "big") & mask)
-        at = left << bits | right
-        if at < count:
-            return at
+            digest = hashlib.sha256(key + bytes([round_]) + right.to_bytes(8, "big")).digest()
+            left, right = right, left ^ (int.from_bytes(digest[:8], "big") & mask)
+        position = left << bits | right
+        if position < count:
+            return position
 
 
 @dataclass(frozen=True)

@@ -101,19 +101,19 @@ class Log:
         return replace(self, messages=dict(self.messages))
 
     def apply(self, event: LogEvent) -> None:
-        """Apply an event, but for the entry's number and hash. Raises IntegrityError for one that cannot come now."""
-        before, after = self.schedule, self.schedule.after(event)
-        if after is before:
+        """Apply an event, without the entry's number and hash. Raises IntegrityError for one that cannot come now."""
+        current, updated = self.schedule, self.schedule.after(event)
+        if updated is current:
             raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
         if isinstance(event, CommitRecord):
-            if (event.step, event.previous, event.made_of) != (before.step + 1, self.epoch, before.contributors):
+            if (event.step, event.previous, event.made_of) != (current.step + 1, self.epoch, current.contributors):
                 raise IntegrityError(f"the log's commit record {event.step} does not follow from what was opened")
-            if Schedule.begin(event, self.transport.run) != after:
+            if Schedule.begin(event, self.transport.run) != updated:
                 raise IntegrityError(f"the log's commit record {event.step} has other members than follow from the log")
-            self.commit, self.messages, self.ended = event, dict(event.messages), before
+            self.commit, self.messages, self.ended = event, dict(event.messages), current
         elif isinstance(event, MessageEvent):
             self.messages[event.worker] = event.message + 1
-        self.schedule = after
+        self.schedule = updated
 
     def commits_back(self) -> Iterator[tuple[int, CommitRecord]]:
         """Yield this commit record and those before it, newest first, with their entries' numbers."""
@@ -162,20 +162,20 @@ def make_step(
     partition = (ended or schedule_before(transport, commit)).partition if run.assigned else None
     expected = Expected(run, state.step, state.digest.hex(), state.layout, partition)
     contributions = _contributions(transport, commit, expected)
-    after: OuterState | None
+    updated: OuterState | None
     too_few = partition is not None and len(partition.items) < run.settings.admission.minimum
     if not contributions and too_few:
-        after, admitted = state.skipped(), Admitted({}, {})
+        updated, admitted = state.skipped(), Admitted({}, {})
     else:
         try:
-            after, admitted = settle(Payloads(state, expected, contributions, read or transport.shard))
+            updated, admitted = settle(Payloads(state, expected, contributions, read or transport.shard))
         except OuterStepError as error:
             raise IntegrityError(f"outer step {state.step}: {error.what}", _WRONG) from None
-    recomputed = None if after is None else (after.step, after.digest.hex(), sorted(admitted.weights))
-    if after is None or recomputed != (commit.step, commit.digest, sorted(commit.counted)):
+    recomputed = None if updated is None else (updated.step, updated.digest.hex(), sorted(admitted.weights))
+    if updated is None or recomputed != (commit.step, commit.digest, sorted(commit.counted)):
         what = f"outer step {commit.step - 1} does not lead to the state and the workers that the log names"
         raise IntegrityError(what, _WRONG)
-    return after, admitted
+    return updated, admitted
 
 
 def _contributions(transport: Transport, commit: CommitRecord, expected: Expected) -> dict[str, Contribution]:

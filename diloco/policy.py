@@ -86,7 +86,7 @@ class DilocoPolicy:
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore the steps, and return `extra`. Raises IntegrityError where it is damaged; ConfigError where it is of
-        another run, or the log is elsewhere: an older one would not fit either, and to begin anew would be to train on
+        another run, or the log is elsewhere: an older one would not fit either, and to begin again would be to train on
         the same files again."""
         try:
             sealed = parse_json((folder / STATE).read_bytes())

@@ -105,17 +105,17 @@ class Schedule:
     def after(self, event: messages.LogEvent) -> "Schedule":
         """Return the schedule after an event; the same object where it changes nothing. Raises IntegrityError for an
         event that no honest coordinator writes."""
-        after = self._after(event)
-        if after is self or isinstance(event, messages.CommitRecord):
-            return after
-        if after.unusable and not after.barred:  # all were let in again: nobody is left who could use these
-            after = replace(after, skipped=after.skipped | after.unusable, unusable=frozenset())
-        if after.attempt != self.attempt:
-            after = replace(after, partition_members=tuple(sorted(after.members)))
-        too_few_files = after.partition is not None and len(after.partition.items) < self.quorum
-        if too_few_files and after.phase == Phase.COLLECT:  # the step will change nothing
-            after = replace(after, phase=Phase.SETTLE, documents={})
-        return after
+        updated = self._after(event)
+        if updated is self or isinstance(event, messages.CommitRecord):
+            return updated
+        if updated.unusable and not updated.barred:  # all were let in again: nobody is left who could use these
+            updated = replace(updated, skipped=updated.skipped | updated.unusable, unusable=frozenset())
+        if updated.attempt != self.attempt:
+            updated = replace(updated, partition_members=tuple(sorted(updated.members)))
+        too_few_files = updated.partition is not None and len(updated.partition.items) < self.quorum
+        if too_few_files and updated.phase == Phase.COLLECT:  # the step will change nothing
+            updated = replace(updated, phase=Phase.SETTLE, documents={})
+        return updated
 
     def _after(self, event: messages.LogEvent) -> "Schedule":
         match event:
@@ -136,8 +136,8 @@ class Schedule:
                     raise IntegrityError(f"{event.worker} names files that are not assigned to it")
                 unusable, disputed = self.unusable.union(event.items), self.disputed | {event.worker}
                 named = replace(self, unusable=unusable, disputed=disputed)
-                after = named._held_up(event.worker)
-                return self if after is named else after
+                updated = named._held_up(event.worker)
+                return self if updated is named else updated
             case messages.PayloadOpened():
                 fits = self.phase == Phase.OPEN and self.documents.get(event.worker) == event.document
                 new = fits and event.worker not in self.opened

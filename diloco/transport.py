@@ -86,7 +86,7 @@ class Transport:
         first = numbers.get(worker, 0)
         for number in range(first, first + _MESSAGES_AT_ONCE):
             try:
-                data = self._bucket.look(self._message_place(worker, number), messages.MAX_MESSAGE_BYTES)
+                data = self._bucket.read_document(self._message_place(worker, number), messages.MAX_MESSAGE_BYTES)
                 message = None if data is None else messages.open_message(data, self.run, worker, number)
             except UnreachableError:
                 raise
@@ -107,7 +107,7 @@ class Transport:
         where the place is taken by something else, IntegrityError where it does not follow `previous`;
         UnreachableError."""
         try:
-            data = self._bucket.look(self._entry_place(number), messages.MAX_ENTRY_BYTES)
+            data = self._bucket.read_document(self._entry_place(number), messages.MAX_ENTRY_BYTES)
         except IntegrityError as error:
             raise messages.MalformedEntry(error.what) from None
         return None if data is None else (messages.open_entry(data, self.run, number, previous), sha256_hex(data))
@@ -271,23 +271,23 @@ class Sender:
         self._upload, self._uploaded = BackgroundJob("payload-sender"), ("", 0)
 
     def post(
-        self, kind: messages.MessageKind, now: Schedule, digest: str | None = None, items: Iterable[str] = ()
+        self, kind: messages.MessageKind, schedule: Schedule, digest: str | None = None, items: Iterable[str] = ()
     ) -> None:
         """Post a message about the attempt under way, unless this process has, at the first place that nobody has
         taken. Raises MusterError where there is none; UnreachableError."""
-        what = kind, now.step, now.attempt, digest
-        if what in self._posted:
+        key = kind, schedule.step, schedule.attempt, digest
+        if key in self._posted:
             return
         worker, run = str(self._account.address), self._transport.run
         for _ in range(MAX_TAKEN):
             message = messages.WorkerMessage(
-                run=run.digest, worker=worker, number=self.next, kind=kind, step=now.step, attempt=now.attempt,
-                digest=digest, items=list(items),
+                run=run.digest, worker=worker, number=self.next, kind=kind, step=schedule.step,
+                attempt=schedule.attempt, digest=digest, items=list(items),
             )  # fmt: skip
             posted = self._transport.post(worker, message.number, messages.seal(message, run, self._account))
             self.next += 1
             if posted:
-                self._posted = {earlier for earlier in self._posted if earlier[1] == now.step} | {what}
+                self._posted = {earlier for earlier in self._posted if earlier[1] == schedule.step} | {key}
                 return
         raise MusterError(f"{MAX_TAKEN} places for messages of {worker} are taken", "see who else writes to the bucket")
 

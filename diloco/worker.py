@@ -55,8 +55,8 @@ class Worker:
         self._account, self._sender, self._clock = account, Sender(transport, account), clock
         self._store = WorkerStore(home, self.state.layout, self.run.settings.shards, task)
         self._gathered = AttemptCache(transport, home / "payloads")
-        self._progress, self._error = InnerProgress(), self._store.error
-        self._own: OwnContribution | None = None
+        self._progress, self._error_feedback = InnerProgress(), self._store.error
+        self._own_contribution: OwnContribution | None = None
         self._log: Log | None = None
         self._positions: tuple[int, tuple[int, ...]] = -1, ()
         self._unusable_since: tuple[object, float] = None, 0.0
@@ -72,10 +72,10 @@ class Worker:
         """Load what is on disk, and follow the log to its newest commit record. `stopped` is asked while the log is
         waited for and after each outer step that was missing. Raises MusterError where it was, where there is no log
         within the run's time for joining, or where it does not fit the disk."""
-        kept = self._store.newest()
-        self._error = self._store.error
-        own = None if kept is None else self._store.pending(kept)
-        newest = kept or self.state
+        stored = self._store.newest()
+        self._error_feedback = self._store.error
+        own = None if stored is None else self._store.pending(stored)
+        newest = stored or self.state
         what = f"the log of {self.run.name} to begin"
         self._log = wait_for(what, self._newest_log, self.timeouts.join, 0.5, "start its coordinator", stopped)
         with WAITS.on(f"outer step {self.log.commit.step}, to which this worker catches up"):
@@ -83,16 +83,16 @@ class Worker:
                 newest = state
                 if stopped():
                     raise MusterError(f"stopped while catching up, at outer step {newest.step}")
-        if newest is not kept:
+        if newest is not stored:
             counted = None
-            if kept is not None and own is not None:
-                ended = (commit for _, commit in self.log.commits_back() if commit.step == kept.step + 1)
+            if stored is not None and own is not None:
+                ended = (commit for _, commit in self.log.commits_back() if commit.step == stored.step + 1)
                 counted = self._counted(own, next(ended, None))
                 if counted is None and self.run.assigned:
                     self._undo()
-            self._hold(newest, counted)
+            self._adopt(newest, counted)
             own = None
-        self.state, self._own = newest, own
+        self.state, self._own_contribution = newest, own
         self._sender.next = self.log.messages.get(self.address, 0)
         log.info("%s is at outer step %d", self.address, newest.step)
 
@@ -104,16 +104,16 @@ class Worker:
             return self._take_step(self.log.commit)
         if self._read_log():
             return ""
-        now = self.log.schedule
-        if self.address not in now.members:
-            return self._ask_to_join(now)
-        if now.awaits_files:
-            return f"the files of outer step {now.step}"
-        if self._own is not None and self._own.attempt != now.attempt:
-            self._offer_again(self._own, now)
-        if self._own is None:
-            return self._train(now)
-        return self._offer(self._own, now)
+        schedule = self.log.schedule
+        if self.address not in schedule.members:
+            return self._ask_to_join(schedule)
+        if schedule.awaits_files:
+            return f"the files of outer step {schedule.step}"
+        if self._own_contribution is not None and self._own_contribution.attempt != schedule.attempt:
+            self._offer_again(self._own_contribution, schedule)
+        if self._own_contribution is None:
+            return self._train(schedule)
+        return self._offer(self._own_contribution, schedule)
 
     def advance(self) -> str:
         """`turn`, for a process. Raises MusterError where the run stalls."""
@@ -128,10 +128,10 @@ class Worker:
 
     def leave(self) -> None:
         """Tell the coordinator, who need not wait for this worker; where it cannot be told, silence tells it."""
-        now = self.log.schedule
-        if self.address in now.members | now.waiting:
+        schedule = self.log.schedule
+        if self.address in schedule.members | schedule.waiting:
             try:
-                self._sender.post("leave", now)
+                self._sender.post("leave", schedule)
             except UnreachableError as error:
                 log.warning("leaving without a message: %s", error)
 
@@ -147,8 +147,8 @@ class Worker:
 
     def _read_log(self) -> bool:
         """Take the log's next entry, if it is there. While there is work to do, it is looked for rarely."""
-        now = self.log.schedule
-        training = self._own is None and self.address in now.members and not now.awaits_files
+        schedule = self.log.schedule
+        training = self._own_contribution is None and self.address in schedule.members and not schedule.awaits_files
         if self._at_end and training and not self._log_backoff.due():
             return False
         with self._log_backoff.taking():
@@ -168,21 +168,22 @@ class Worker:
             return None
         return own if commit.made_of.get(self.address) == own.digest else None
 
-    def _hold(self, state: OuterState, counted: OwnContribution | None) -> None:
+    def _adopt(self, state: OuterState, counted: OwnContribution | None) -> None:
         """Continue from a new state, of which this worker's contribution is a part if it `counted`. The state is
         written to disk meanwhile."""
         self.task.load(state.weights)
-        self._error = self._error if counted is None else counted.error
-        self._progress, self._own = InnerProgress(), None
-        self._store.begin_state(state, self._error)
+        self._error_feedback = self._error_feedback if counted is None else counted.error
+        self._progress, self._own_contribution = InnerProgress(), None
+        self._store.begin_state(state, self._error_feedback)
         self.state = state
 
     def _take_step(self, commit: CommitRecord) -> str:
         """Make the outer step that the log committed, or take it as it was published where payloads are gone."""
-        at_hand = {} if self._own is None else {sha256_hex(shard): shard for shard in self._own.payload}
+        own = self._own_contribution
+        own_shards = {} if own is None else {sha256_hex(shard): shard for shard in own.payload}
 
         def read(entry: ShardEntry) -> bytes:
-            return at_hand.get(entry.sha256) or self._gathered.read(entry)
+            return own_shards.get(entry.sha256) or self._gathered.read(entry)
 
         try:
             after, admitted = make_step(self.transport, self.state, commit, self.log.ended, read)
@@ -196,69 +197,70 @@ class Worker:
                 return f"the payloads of outer step {self.state.step}: {error.what}"
             log.warning("outer step %d is taken as it was published: %s", self.state.step, error)
             after = published
-        counted = self._counted(self._own, commit)
+        counted = self._counted(own, commit)
         if self.run.assigned and counted is None:
             self._undo()  # what does not count leaves no trace here
-        self._hold(after, counted)
+        self._adopt(after, counted)
         self.steps += 1
         log.info("outer step %d: %d of %d contributions count", after.step, len(commit.counted), len(commit.made_of))
         return ""
 
-    def _ask_to_join(self, now: Schedule) -> str:
-        if self.address not in now.waiting:
-            self._sender.post("join", now, now.digest)
-        if not now.members:
-            return f"other workers: {len(now.waiting)} have joined, {now.quorum} are needed"
-        strikes = now.strikes.get(self.address)
-        if strikes is not None and strikes.until > now.step + 1:
+    def _ask_to_join(self, schedule: Schedule) -> str:
+        if self.address not in schedule.waiting:
+            self._sender.post("join", schedule, schedule.digest)
+        if not schedule.members:
+            return f"other workers: {len(schedule.waiting)} have joined, {schedule.quorum} are needed"
+        strikes = schedule.strikes.get(self.address)
+        if strikes is not None and strikes.until > schedule.step + 1:
             return f"outer step {strikes.until} to begin: this worker held up others, and is excluded until then"
-        return f"outer step {now.step} to end, to take part in the next"
+        return f"outer step {schedule.step} to end, to take part in the next"
 
-    def _train(self, now: Schedule) -> str:
+    def _train(self, schedule: Schedule) -> str:
         """Take one inner step, or make the contribution that they led to."""
-        share = now.share_of(self.address)
+        share = schedule.share_of(self.address)
         if self.run.assigned and self._progress.made and self._progress.share != share:
             self._undo()
-        done, wanted, tokens = self._progress, self.run.settings.inner_steps, 0
+        progress, wanted, tokens = self._progress, self.run.settings.inner_steps, 0
         try:
-            if done.made < wanted:
-                tokens = self.task.train(self._data_share(now), done.made)
+            if progress.made < wanted:
+                tokens = self.task.train(self._data_share(schedule), progress.made)
         except FilesUnusableError as error:
-            return self._cannot_use(error, now)
+            return self._cannot_use(error, schedule)
         if tokens:
-            done.made, done.tokens, done.share = done.made + 1, done.tokens + tokens, share
-            if done.made < wanted:
+            progress.made, progress.tokens, progress.share = progress.made + 1, progress.tokens + tokens, share
+            if progress.made < wanted:
                 return ""
-        if not done.made:  # nobody need wait for a worker without data; it takes part in the next step
-            self._sender.post("leave", now)
-            return f"outer step {now.step} to end: none of its data is this worker's"
-        own = self._contribute(now, share)
-        self._store.keep_contribution(now.step, own)
-        self._own = own
+        if not progress.made:  # nobody need wait for a worker without data; it takes part in the next step
+            self._sender.post("leave", schedule)
+            return f"outer step {schedule.step} to end: none of its data is this worker's"
+        own = self._contribute(schedule, share)
+        self._store.keep_contribution(schedule.step, own)
+        self._own_contribution = own
         return ""
 
-    def _contribute(self, now: Schedule, share: tuple[str, ...]) -> OwnContribution:
-        done, metrics = self._progress, self.task.metrics()
+    def _contribute(self, schedule: Schedule, share: tuple[str, ...]) -> OwnContribution:
+        step, progress, metrics = schedule.step, self._progress, self.task.metrics()
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in metrics.items())
-        log.info("to outer step %d: %d inner steps, %d tokens; %s", now.step, done.made, done.tokens, shown)
+        log.info("to outer step %d: %d inner steps, %d tokens; %s", step, progress.made, progress.tokens, shown)
         expected = expected_at(self.log, self.state)
         inner = self.task.weights()
         gradient = {name: value - inner[name] for name, value in self.state.weights.items()}
-        payload, error = encode_payload(self.state, gradient, expected, self.address, self._error)
+        payload, error = encode_payload(self.state, gradient, expected, self.address, self._error_feedback)
         contribution = Contribution(
-            run=self.run.digest, worker=self.address, step=now.step, base=expected.base, inner_steps=done.made,
-            tokens=max(1, done.tokens), items=list(expected.items(self.address)), mode=self.run.settings.mode,
+            run=self.run.digest, worker=self.address, step=step, base=expected.base, inner_steps=progress.made,
+            tokens=max(1, progress.tokens), items=list(expected.items(self.address)), mode=self.run.settings.mode,
             shards=[ShardEntry(sha256=sha256_hex(shard), size=len(shard)) for shard in payload],
             metrics=reportable(metrics),
         )  # fmt: skip
         document = seal(contribution, self.run, self._account)
-        return OwnContribution(document, payload, expected.base, now.attempt, share, error)
+        return OwnContribution(document, payload, expected.base, schedule.attempt, share, error)
 
-    def _data_share(self, now: Schedule) -> DataShare:
-        files = () if now.partition is None else now.partition.split.get(self.address, ())
+    def _data_share(self, schedule: Schedule) -> DataShare:
+        files = () if schedule.partition is None else schedule.partition.split.get(self.address, ())
         if self._positions[0] != self.log.epoch:
             self._positions = self.log.epoch, self._read_positions()
-        return DataShare(self.run.seed, self.address, now.partition_members, files, now.step, self._positions[1])
+        members, positions = schedule.partition_members, self._positions[1]
+        return DataShare(self.run.seed, self.address, members, files, schedule.step, positions)
 
     def _read_positions(self) -> tuple[int, ...]:
         """Return how many documents each worker had passed that counted in the newest outer step, ascending; none where
@@ -274,57 +276,57 @@ class Worker:
         reports = (contribution.metrics for contribution in outer_step.counted.values())
         return tuple(sorted(int(report[POSITION]) for report in reports if POSITION in report))
 
-    def _cannot_use(self, error: FilesUnusableError, now: Schedule) -> str:
+    def _cannot_use(self, error: FilesUnusableError, schedule: Schedule) -> str:
         """Wait as long as a payload may take, unless another worker has already; then report the files, and the step
         continues without this worker or without them."""
-        if self._unusable_since[0] != (now.step, now.attempt):
-            self._unusable_since = (now.step, now.attempt), self._clock()
+        if self._unusable_since[0] != (schedule.step, schedule.attempt):
+            self._unusable_since = (schedule.step, schedule.attempt), self._clock()
         waited, limit = self._clock() - self._unusable_since[1], self.timeouts.window
-        reported = {item.hex() for item in error.items} <= now.unusable
+        reported = {item.hex() for item in error.items} <= schedule.unusable
         if not (error.for_good or reported) and waited < limit:
             return f"{error.what} (at most {limit:.0f} s, then it is reported)"
         log.warning("%s", error)
-        self._sender.post("unusable", now, None, [item.hex() for item in error.items])
-        return f"outer step {now.step} to continue without this worker: {error.what}"
+        self._sender.post("unusable", schedule, None, [item.hex() for item in error.items])
+        return f"outer step {schedule.step} to continue without this worker: {error.what}"
 
-    def _offer(self, own: OwnContribution, now: Schedule) -> str:
+    def _offer(self, own: OwnContribution, schedule: Schedule) -> str:
         """Sign the contribution's hash, publish its payload once all have signed, and wait for the outer step."""
-        signed = now.documents.get(self.address)
-        if now.phase == Phase.COLLECT:
+        signed = schedule.documents.get(self.address)
+        if schedule.phase == Phase.COLLECT:
             if signed is None:
                 self.transport.publish(own.document)
-                self._sender.post("sign", now, own.digest)
-            late = sorted(now.members - now.documents.keys())
-            return f"contributions to outer step {now.step} from {', '.join(late)}"
-        if now.phase == Phase.OPEN and signed == own.digest:
+                self._sender.post("sign", schedule, own.digest)
+            late = sorted(schedule.members - schedule.documents.keys())
+            return f"contributions to outer step {schedule.step} from {', '.join(late)}"
+        if schedule.phase == Phase.OPEN and signed == own.digest:
             self._sender.upload(own.digest, own.attempt, own.payload)
         # All-gather: the others' payloads are fetched to disk, each as soon as it is there.
-        self._gathered.begin(now)
+        self._gathered.begin(schedule)
         expected = expected_at(self.log, self.state)
-        for worker, document in now.documents.items():
+        for worker, document in schedule.documents.items():
             if worker != self.address:
                 try:
                     self._gathered.fetch(worker, document, expected)
                 except (MissingObjectError, IntegrityError) as error:
                     log.info("the payload of %s: %s", worker, error)
-        return f"outer step {now.step} to be settled"
+        return f"outer step {schedule.step} to be settled"
 
-    def _offer_again(self, own: OwnContribution, now: Schedule) -> None:
+    def _offer_again(self, own: OwnContribution, schedule: Schedule) -> None:
         """Offer the contribution to another attempt, if its data is still this worker's and nobody else's. Otherwise
         make another from where the outer step began."""
-        share = now.share_of(self.address)
+        share = schedule.share_of(self.address)
         if own.share == share or (not self.run.assigned and set(share) <= set(own.share)):
-            self._own = replace(own, attempt=now.attempt)
+            self._own_contribution = replace(own, attempt=schedule.attempt)
             return
-        log.info("outer step %d begins again among other workers", now.step)
+        log.info("outer step %d begins again among other workers", schedule.step)
         self._store.drop_contribution()
         self._undo()
-        self._own = None
+        self._own_contribution = None
 
     def _undo(self) -> None:
         """Go back to the inner task as it was when the outer step began."""
         self._store.undo()
-        self._progress, self._error = InnerProgress(), self._store.error
+        self._progress, self._error_feedback = InnerProgress(), self._store.error
 
 
 class StallTimer:

@@ -121,8 +121,8 @@ class Batch:
         rows = [row for row in self._waiting if row.sampling == sampling][:room]
         if not rows:
             return
-        gone = {row.ticket for row in rows}
-        self._waiting = [row for row in self._waiting if row.ticket not in gone]
+        tickets = {row.ticket for row in rows}
+        self._waiting = [row for row in self._waiting if row.ticket not in tickets]
         cache = self._new_cache()
         prompts = [row.request.prompt for row in rows]
         hidden, mask, lengths = prefill_prompts(prompts, self._forward, cache, self._device)
@@ -136,10 +136,10 @@ class Batch:
         else:
             ones = partial(torch.ones, dtype=torch.long, device=self._device)
             parts = ((self._mask, self._cache, len(self._active)), (mask, cache, len(rows)))
-            masks = [ones(count, kept.get_seq_length()) if seen is None else seen for seen, kept, count in parts]
-            longest = max(seen.shape[1] for seen in masks)
-            whole = torch.cat([F.pad(seen, (longest - seen.shape[1], 0)) for seen in masks])
-            self._mask = None if bool(whole.all()) else whole
+            masks = [ones(count, past.get_seq_length()) if part is None else part for part, past, count in parts]
+            longest = max(part.shape[1] for part in masks)
+            joined = torch.cat([F.pad(part, (longest - part.shape[1], 0)) for part in masks])
+            self._mask = None if bool(joined.all()) else joined
             _append(self._cache, cache)
             self._hidden, self._states = torch.cat([self._hidden, hidden]), torch.cat([self._states, states])
             self._lengths = torch.cat([self._lengths, lengths])

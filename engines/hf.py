@@ -27,7 +27,7 @@ class TransformersEngine(Engine):
         # Imported here, before a caller starts threads: two of them importing transformers at once can break it.
         import transformers
 
-        # What the first load would import, which takes seconds: whoever joins a pool is downloading meanwhile.
+        # What the first load would import, which takes seconds: a process that joins a pool is downloading meanwhile.
         importlib.import_module("transformers.models.auto.modeling_auto")
         set_threads(threads)
         require_full_precision(dtype, device)

@@ -25,19 +25,21 @@ def plan_passes(sequences: Sequences, members: Sequence[int], most: int, shared:
     if not members:
         return []
     first_at: dict[tuple[int, ...], int] = {}
-    number = {at: first_at.setdefault(sequences[at][0], at) for at in members} if shared else {}
+    number = {index: first_at.setdefault(sequences[index][0], index) for index in members} if shared else {}
 
-    def output(at: int) -> int:
-        prompt, own = sequences[at]
-        return len(own) + (0 if shared else len(prompt))
+    def output(index: int) -> int:
+        prompt, tokens = sequences[index]
+        return len(tokens) + (0 if shared else len(prompt))
 
     # Neighbours of like length need little padding; neighbours with one prompt compute it once.
     orders = [sorted(members, key=output, reverse=True)]
     if shared:
-        orders.append(sorted(members, key=lambda at: (len(sequences[at][0]), number[at], output(at)), reverse=True))
+        orders.append(
+            sorted(members, key=lambda index: (len(sequences[index][0]), number[index], output(index)), reverse=True)
+        )
     plans = []
     for order in orders:
-        facts = [(number.get(at, 0), len(sequences[at][0]) if shared else 0, output(at)) for at in order]
+        facts = [(number.get(index, 0), len(sequences[index][0]) if shared else 0, output(index)) for index in order]
         cost, cuts = _cut(facts, most)
         plans.append((cost, [order[first:last] for first, last in cuts]))
     return min(plans, key=lambda plan: plan[0])[1]
@@ -90,15 +92,15 @@ def prefill_hidden(
     """Return rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order."""
     out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     groups: dict[tuple[int, ...], list[int]] = {}
-    for at, (prompt, _) in enumerate(sequences):
-        groups.setdefault(prompt, []).append(at)
-    shared = [at for members in groups.values() if len(members) > 1 for at in members]
+    for index, (prompt, _) in enumerate(sequences):
+        groups.setdefault(prompt, []).append(index)
+    shared = [index for members in groups.values() if len(members) > 1 for index in members]
     alone = [members[0] for members in groups.values() if len(members) == 1]
-    for part in plan_passes(sequences, alone, PREFILL_SEQUENCES, shared=False):
-        long = len(part) == 1 and sum(map(len, sequences[part[0]])) > PREFILL_TOKENS
-        _whole([sequences[at] for at in part], part, out, forward, new_cache() if long else None, device)
-    for part in plan_passes(sequences, shared, PREFILL_SEQUENCES, shared=True):
-        _after_prompts([sequences[at] for at in part], part, out, forward, new_cache(), device)
+    for batch in plan_passes(sequences, alone, PREFILL_SEQUENCES, shared=False):
+        long = len(batch) == 1 and sum(map(len, sequences[batch[0]])) > PREFILL_TOKENS
+        _whole([sequences[index] for index in batch], batch, out, forward, new_cache() if long else None, device)
+    for batch in plan_passes(sequences, shared, PREFILL_SEQUENCES, shared=True):
+        _after_prompts([sequences[index] for index in batch], batch, out, forward, new_cache(), device)
     return out
 
 

@@ -267,13 +267,13 @@ def check_settings(config: Any, dtype: str) -> None:
 def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:
     """Return the bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, 64 MiB to 1 GiB;
     1 GiB for a model whose configuration does not say."""
-    known = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
+    sizes = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
     try:
-        layers, heads = known["num_hidden_layers"], known["num_attention_heads"]
-        size = known.get("head_dim") or known["hidden_size"] // heads
+        layers, heads = sizes["num_hidden_layers"], sizes["num_attention_heads"]
+        size = sizes.get("head_dim") or sizes["hidden_size"] // heads
     except KeyError:
         return 1 << 30
-    position = 2 * layers * known.get("num_key_value_heads", heads) * size * width
+    position = 2 * layers * sizes.get("num_key_value_heads", heads) * size * width
     blocks = sequences * (-(-length // BLOCK) + 1) + 1
     return min(max(position * BLOCK * blocks, 64 << 20), 1 << 30)
 

@@ -2,7 +2,7 @@
 
 A model runner posts each step without waiting for the device; a thread of its own waits until the step's figures have
 arrived, puts each row into its completion, and proves the chunks that are full. A completion is named by its ticket and
-a row by its place among the completion's tokens. A row that comes again replaces the first: vLLM computes a token anew
+a row by its place among the completion's tokens. A row that comes again replaces the first: vLLM computes a token again
 when it has preempted the request. It also computes one token too many of a request that just ended.
 """
 

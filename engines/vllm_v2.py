@@ -88,7 +88,7 @@ def capture(runner: Any, records: Records | None, prefilled: dict[int, list[torc
 
 
 def _sampling(noise: DeviceNoise, runner: Any, batch: Any, records: Records) -> list[tuple[int, int] | None]:
-    """Return (ticket, place) of each of the batch's requests of ours that gets a token in this step."""
+    """Return (ticket, place) of each of our requests in the batch that gets a token in this step."""
     ends = batch.seq_lens_cpu_upper_bound.numpy()  # exact, for nothing is speculated
     out: list[tuple[int, int] | None] = []
     for number, slot in enumerate(batch.idx_mapping_np.tolist()):

@@ -185,34 +185,34 @@ def check_environment(
     except subprocess.TimeoutExpired:
         late = "a process that makes and scores these problems was not done in time: something in it does not end"
         return EnvironmentCheck(config.called, len(seeds), findings=(late,))
-    word, limit = "row" if environment.rows else "seed", environment.declared.seconds
-    # whoever wrote a program of one turn knows in which form it takes its own references
+    label, limit = "row" if environment.rows else "seed", environment.declared.seconds
+    # the author of a program of one turn knows in which form it takes its own references
     takes_reference = config.name == "program" and environment.declared.turns.most == 1
     differing = [seed for seed in seeds if _content(first.get(seed)) != _content(second.get(seed))]
     won, trouble, making, durations = list[str](), list[str](), list[float](), list[float]()
     hostile = references = solved = 0
     for seed in (seed for seed in seeds if seed in first):
-        seen, where = first[seed], f"{word} {seed}"
-        if seen["fault"]:
-            trouble.append(f"{where}: no problem: {printable(seen['fault'], 240)}")
-        if "scores" not in seen:
+        observation, row_name = first[seed], f"{label} {seed}"
+        if observation["fault"]:
+            trouble.append(f"{row_name}: no problem: {printable(observation['fault'], 240)}")
+        if "scores" not in observation:
             continue
-        making.append(seen["making"])
-        durations += seen["durations"]
-        for name, score in seen["scores"].items():
+        making.append(observation["making"])
+        durations += observation["durations"]
+        for name, score in observation["scores"].items():
             hostile += ":" in name
             if isinstance(score, str):
-                trouble.append(f"{where}: scoring `{name}` raised {printable(score)}")
+                trouble.append(f"{row_name}: scoring `{name}` raised {printable(score)}")
             elif ":" in name and score >= _WON:
-                won.append(f"{where}: the answer `{name}` scores")
-        if (slowest := max(seen["durations"])) > limit:
-            trouble.append(f"{where}: a score took {slowest:.1f} s, {limit:.0f} s at most")
-        if seen["problem"][1]:
-            is_solved = any(seen["scores"][form] == 1.0 for form in REFERENCE_FORMS)
+                won.append(f"{row_name}: the answer `{name}` scores")
+        if (slowest := max(observation["durations"])) > limit:
+            trouble.append(f"{row_name}: a score took {slowest:.1f} s, {limit:.0f} s at most")
+        if observation["problem"][1]:
+            is_solved = any(observation["scores"][form] == 1.0 for form in REFERENCE_FORMS)
             references, solved = references + 1, solved + is_solved
             if takes_reference and not is_solved:
-                trouble.append(f"{where}: the reference answer is not worth 1")
-    findings = [f"{word} {seed}: problem, scores or replies differ between two processes" for seed in differing]
+                trouble.append(f"{row_name}: the reference answer is not worth 1")
+    findings = [f"{label} {seed}: problem, scores or replies differ between two processes" for seed in differing]
     findings += [*won, *trouble]
     more = len(findings) - _MOST_FINDINGS
     return EnvironmentCheck(
@@ -242,7 +242,7 @@ def _probe(
         "hostile": list(seeds[:hostile]),
         "state": side,
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-m", "environments.checking"],
         input=json.dumps(request).encode(),
         env=os.environ | _SURROUNDINGS[side] | {"PYTHONPATH": ROOT},
@@ -250,12 +250,12 @@ def _probe(
         timeout=_START_SECONDS + _PROBLEM_SECONDS * len(seeds),
         check=False,
     )
-    observations = [json.loads(line) for line in done.stdout.splitlines()]
+    observations = [json.loads(line) for line in process.stdout.splitlines()]
     if observations and "unavailable" in observations[-1]:
         raise ScoringUnavailable(observations[-1]["unavailable"], observations[-1]["hint"])
-    if done.returncode != 0:
-        last = (done.stderr[-2000:].decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        what = f"{config.called}: a process that scores it ended with code {done.returncode}: {printable(last)}"
+    if process.returncode != 0:
+        last = (process.stderr[-2000:].decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        what = f"{config.called}: a process that scores it ended with code {process.returncode}: {printable(last)}"
         raise ConfigError(what, "an environment must not end its process")
     return {seen["seed"]: seen for seen in observations}
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from environments.base import THRESHOLD
 from environments.genesys import scored
-from environments.gym import AGREEING, APART, GUARDED, GymEnvironment, offered
+from environments.gym import NEEDS_OWN_PROCESS, GymEnvironment, offered
 from environments.lookup import LookupEnvironment
 from environments.prompts import prompt_text
 from environments.registry import CONFORMANCE_SHA256
+from environments.scorers.gym_answers import AGREEMENTS, ANSWER_FORMS
 from protocol.config import ModelConfig, candidate_seed
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError
@@ -56,7 +57,7 @@ def corpus_hash(cases: Iterator[Any]) -> str:
 
 def cases() -> Iterator[list[Any]]:
     yield from _light_cases()
-    for name in sorted(APART):
+    for name in sorted(NEEDS_OWN_PROCESS):
         for problem_cases in _gym(name):
             yield from problem_cases
     yield from _mathematics()
@@ -65,8 +66,8 @@ def cases() -> Iterator[list[Any]]:
 
 def _light_cases() -> Iterator[list[Any]]:
     """Yield what this process scores alone, environments in turn, so that a prefix has some of each."""
-    first = GUARDED | AGREEING.keys()  # what a pattern of ours decides: fewest lines show most there
-    names = sorted(offered() - APART.keys(), key=lambda name: (name in _SLOW, name not in first, name))
+    first = ANSWER_FORMS.keys() | AGREEMENTS.keys()  # what a pattern of ours decides: fewest lines show most there
+    names = sorted(offered() - NEEDS_OWN_PROCESS.keys(), key=lambda name: (name in _SLOW, name not in first, name))
     sources = [_lookup(), _outputs(), *map(_gym, names)]
     while sources:
         for source in tuple(sources):

@@ -1,29 +1,25 @@
-"""Which generators of reasoning_gym strangers may run on one another's text, how, and why the others are refused.
+"""The datasets of reasoning_gym: which of them a pool may use, in which process each runs, and why others are refused.
 
-Reviewed for version 0.1.25: the same problem for a seed in fresh processes with different hash seeds and global
-random states, where need be in a process with a hash seed of our own; the scorer neither evaluates the answer as code
-nor takes long over hostile text, where need be because only answers of a known form reach it.
+Reviewed for version 0.1.25: a dataset gives the same problem for a seed in fresh processes with different hash seeds
+and global random states; those in NEEDS_OWN_PROCESS only under a fixed hash seed. Its scorer neither evaluates the
+answer as code nor takes long over hostile text, if need be because scorers/gym_answers.py lets through only answers of
+a known form.
 """
 
-import ast
 import atexit
 import copy
 import dataclasses
 import importlib.metadata
 import json
 import math
-import operator
 import os
 import random
-import re
 import subprocess
 import sys
 import threading
-import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,7 +35,7 @@ from environments.base import (
     read_params,
     tagged_answer,
 )
-from environments.scorers.latex import nesting
+from environments.scorers.gym_answers import may_be_scored, portable
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
 from sandbox.exchange import ask, end, start
@@ -54,10 +50,10 @@ REFUSED = {
 }
 
 # The generator uses its seed while it is built; of others one object serves all seeds.
-REBUILD = frozenset({"acre", "gsm_symbolic", "list_functions", "survo"})
+REBUILT_PER_SEED = frozenset({"acre", "gsm_symbolic", "list_functions", "survo"})
 
 # Hash order or a global random state decides, or something is printed: made and scored in a process of their own.
-APART = {
+NEEDS_OWN_PROCESS = {
     "bf": "what it prints",
     "isomorphic_strings": "hash order",
     "knight_swap": "hash order",
@@ -94,149 +90,6 @@ def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
     return start
 
 
-# Agreement with the reference. A scorer that takes any four numbers for the puzzle's, `nan` for every number, or a
-# shifted target for a shifted box would reward knowing the scorer. Such a scorer sees an answer only if one of these
-# functions accepts it. Each takes an answer and the reference; hostile text may choke it.
-
-
-def _same_word(answer: str, reference: str) -> bool:
-    return answer.strip().lower() == reference.strip().lower()
-
-
-def _same_list(answer: str, reference: str) -> bool:
-    """Of numbers, as numbers or as texts."""
-    given, right = ([float(item) for item in json.loads(text.replace("'", '"'))] for text in (answer, reference))
-    return given == right
-
-
-def _same_number(answer: str, reference: str, within: Fraction = Fraction(0)) -> bool:
-    """With its sign, which some scorer overlooks."""
-    return abs(Fraction(answer.strip()) - Fraction(reference)) <= within
-
-
-def _no_longer(answer: str, reference: str) -> bool:
-    """What a scorer that compares position by position would not see."""
-    given, right = (re.split(r"[ \t\r\n,]+", text.strip()) for text in (answer, reference))
-    return len(given) <= len(right) and (len(right) > 1 or len(answer.strip()) <= len(reference))
-
-
-def _makes_24(answer: str, reference: str) -> bool:
-    """Exactly, of the numbers of the reference, each as often as there."""
-    if sorted(re.findall(r"[0-9]+", answer)) != sorted(re.findall(r"[0-9]+", reference)):
-        return False
-    return _value(ast.parse(answer.strip(), mode="eval").body) == 24
-
-
-_OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-
-
-def _value(formula: ast.expr) -> Fraction:
-    """Of a sum of products. Raise ValueError for anything else."""
-    match formula:
-        case ast.Constant(value=int(number)):
-            return Fraction(number)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand)
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
-            return _OPERATORS[type(sign)](_value(left), _value(right))
-    raise ValueError
-
-
-def _moves_no_target(answer: str, _: str) -> bool:
-    """Whether a plan moves boxes to targets, and not the other way round."""
-    moves = [move for step in json.loads(answer) for move in step.values()]
-    return not any(isinstance(move, str) and move.startswith("move(target") for move in moves)
-
-
-AGREEING: Mapping[str, Callable[[str, str], bool]] = {
-    "boxnet": _moves_no_target,
-    "coin_flip": partial(_same_number, within=Fraction(1, 10_000)),
-    "figlet_font": lambda answer, reference: _same_word(answer.replace(" ", ""), reference),
-    "game_of_life_halting": _same_word,
-    "gsm_symbolic": _same_number,
-    "letter_jumble": _no_longer,
-    "number_sorting": _same_list,
-    "puzzle24": _makes_24,
-    "spell_backward": _no_longer,
-    "word_sorting": _no_longer,
-}
-
-
-# Forms of answers. Some scorers evaluate the answer as code, have no bound on their time, or find an answer in any
-# prose around it. They see only a list, a number, a formula or moves that cannot name anything of the interpreter and
-# are cheap to evaluate; what has another form is worth nothing. Each pattern matches a text in one way only, so
-# matching is linear without possessive quantifiers or atomic groups, which CPython 3.11.2 gets wrong.
-
-
-_SPACES = r"[ \t\r\n]"
-_LIST = re.compile(rf"""\[(?:{_SPACES}|[\[\],0-9-]|"[^"\\\n]*"|'[^'\\\n]*')*""")
-_SUM = re.compile(r"(?:[0-9+\-() ]|\*(?!\*)|/(?!/))*")
-_TURNS = re.compile(rf"(?:[UDLRFBMESXYZudlrfbxyz]w?(?:'[0-9]?'?|[0-9]'?)?(?:{_SPACES}+|\Z))*")
-_POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9]|\*\*)"
-_LETTER = r"(?<![0-9])[a-zX](?![a-zA-Z(])|C(?![a-zA-Z(])"
-_POLYNOMIAL = re.compile(rf"(?:[ +\-()0-9]|{_LETTER}|/(?=[0-9])|{_POWER}|\*(?!\*))*")
-
-_DECIMAL = r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-_FRACTION = re.compile(r"\$? *-?(?:\\[dt]?frac *\{ *-?[0-9]+ *\} *\{ *[0-9]+ *\}|[0-9]+(?: */ *[0-9]+)?) *\$?")
-_GRID = re.compile(r"[0-9 \t\r\n]*")
-
-_FORMS: dict[str, tuple[re.Pattern[str], int]] = {
-    "advanced_geometry": (re.compile(rf"{_DECIMAL}°?|\( *{_DECIMAL}, *{_DECIMAL} *\)"), 100),
-    "binary_matrix": (_LIST, 4096),
-    "coin_flip": (re.compile(rf"{_SPACES}*[0-9.,/\-]{{1,40}}{_SPACES}*"), 64),
-    "complex_arithmetic": (re.compile(r"[ \t\r\n0-9.+\-ij()]*"), 200),
-    "countdown": (_SUM, 200),
-    "fraction_simplification": (_FRACTION, 100),
-    "gsm_symbolic": (re.compile(_DECIMAL), 40),
-    "kakurasu": (_GRID, 4096),
-    "n_queens": (_LIST, 4096),
-    "polynomial_equations": (re.compile(rf"(?:{_DECIMAL}(?:,{_SPACES}*|\Z))*"), 400),
-    "polynomial_multiplication": (_POLYNOMIAL, 1000),
-    "puzzle24": (_SUM, 200),
-    "rubiks_cube": (_TURNS, 1000),
-    "rush_hour": (re.compile(rf"(?:[A-Z][+-][0-9](?![0-9])|{_SPACES}|,)*"), 1000),
-    "simple_integration": (_POLYNOMIAL, 200),
-    "sokoban": (re.compile(r"[LRUD \t\r\n]*"), 1000),
-    "spiral_matrix": (_LIST, 4096),
-    "string_insertion": (_LIST, 4096),
-    "survo": (_GRID, 4096),
-    "time_intervals": (re.compile(r"[0-9:.]+(?: *d(?:ays?)?(?:, *[0-9:.]+)?)?", re.IGNORECASE), 64),
-}
-GUARDED = frozenset(_FORMS)
-# Of brackets and of signs in a row: parsers of different Python versions give up at different depths
-MAX_DEPTH = 64
-_SIGNS = re.compile(rf"[-+~]{{{MAX_DEPTH}}}")
-
-
-def may_be_scored(dataset: str, answer: str, reference: str) -> bool:
-    """Whether a dataset's scorer may see an answer; the reference itself always may."""
-    if answer == reference:
-        return True
-    if nesting(answer) > MAX_DEPTH or _SIGNS.search(answer):
-        return False
-    if dataset in _FORMS:
-        form, longest = _FORMS[dataset]
-        if len(answer) > longest or form.fullmatch(answer.strip()) is None:
-            return False
-    try:
-        return dataset not in AGREEING or AGREEING[dataset](answer, reference)
-    except (ValueError, TypeError, AttributeError, ArithmeticError, SyntaxError, RecursionError, MemoryError):
-        return False
-
-
-def portable(answer: str) -> str:
-    """Return the answer with U+FFFD for characters that Unicode 3.2 lacks: which digits, letters and spaces there are
-    since depends on the version of Python."""
-    if answer.isascii():
-        return answer
-    return "".join("\ufffd" if unicodedata.ucd_3_2_0.category(letter) == "Cn" else letter for letter in answer)
-
-
 RESERVED = ("seed", "size")
 _TRIES, _STRIDE = 16, 0x9E3779B97F4A7C15
 
@@ -261,7 +114,8 @@ class GymGenerator:
             if key not in known:
                 what = f"{self.name} has no parameter `{key}`"
                 raise ConfigError(what, f"its parameters are {', '.join(sorted(known))}")
-        self._rebuild, self._apart = dataset in REBUILD, dataset in APART
+        self._rebuilt = dataset in REBUILT_PER_SEED
+        self._alone_in_process = dataset in NEEDS_OWN_PROCESS
         try:
             self._config = config_class(**params, seed=0, size=1)
             self._dataset = self._dataset_class(self._config)
@@ -283,14 +137,14 @@ class GymGenerator:
         return self._generate((seed + (_TRIES - 1) * _STRIDE) % (1 << 64))
 
     def _generate(self, seed: int) -> Problem:
-        if self._apart:  # only in a process of its own: whoever else is in this one may count on the global state
+        if self._alone_in_process:  # elsewhere, other code may count on the global state
             random.seed(seed)
             np.random.seed(seed % (1 << 32))
         own = seed % (1 << 32) if self.name.endswith("/pool_matrix") else seed  # numpy takes no larger seeds
-        if self._rebuild:
+        if self._rebuilt:
             dataset = self._dataset_class(dataclasses.replace(self._config, seed=own))
         else:
-            # Built anew, one may read word lists for 0.1 s; the shared object is left alone (threads).
+            # Building one may read word lists for 0.1 s; the shared object is left alone (threads).
             dataset = copy.copy(self._dataset)
             dataset.seed = own
         entry = dataset[0]
@@ -365,7 +219,7 @@ MAX_SECONDS = 5.0
 
 class GymEnvironment:
     """One dataset of reasoning_gym with its parameters: the generator's own, and those of every environment. Problems
-    and scores of one that is APART raise ScoringUnavailable where the process fails twice."""
+    and scores of one that is NEEDS_OWN_PROCESS raise ScoringUnavailable where the process fails twice."""
 
     rows = 0
 
@@ -374,7 +228,7 @@ class GymEnvironment:
         common = {THRESHOLD: own.pop(THRESHOLD)} if THRESHOLD in own else {}
         self._threshold = read_params(Params, "reasoning_gym", common).score_threshold
         self._asked: dict[str, Any] = {"dataset": dataset, "params": own}
-        self._generator = None if dataset in APART else GymGenerator(dataset, own)
+        self._generator = None if dataset in NEEDS_OWN_PROCESS else GymGenerator(dataset, own)
         if self._generator is None:
             self.problem(0)  # raises ConfigError for wrong parameters
         self.declared = Declaration(REVIEWED_VERSION, content_hash("reasoning_gym"), "Apache-2.0", MAX_SECONDS)

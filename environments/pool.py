@@ -179,7 +179,7 @@ class PoolEnvironments:
         return reply
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
-        """Take apart what was sampled, the environment's replies made anew. Raise ScoringUnavailable."""
+        """Take apart what was sampled, the environment's replies made again. Raise ScoringUnavailable."""
         return replay(tuple(output), self.eos_ids, self.turns(problem_seed), self.replies(problem_seed))
 
     def _text(self, turn: Sequence[int]) -> str:
@@ -226,7 +226,7 @@ def _sizes(folder: Path) -> _Sizes:
 
 
 class FollowingEnvironments:
-    """Those of the step that was loaded last, made anew whenever its text files differ: all judge by the same prompts,
+    """Those of the step that was loaded last, made again whenever its text files differ: all judge by the same prompts,
     whenever they joined, and an owner who changes a template has no honest nodes refused."""
 
     def __init__(self, config: PoolConfig) -> None:

@@ -51,7 +51,7 @@ def warn_without_stop(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> None:
     try:
         render: Any = tokenizer.apply_chat_template
         text = render(messages, add_generation_prompt=False, tokenize=False, strftime_now=TEMPLATE_DAY.strftime)
-    except Exception:  # whoever makes a prompt reports what fails here
+    except Exception:  # the caller that makes a prompt reports what fails here
         return
     _, marked, end = text.rpartition(marker)
     if marked and not set(tokenizer.encode(end, add_special_tokens=False)) & set(eos_ids):

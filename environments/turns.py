@@ -50,13 +50,13 @@ def replay(sampled: Tokens, eos_ids: Collection[int], most: int, reply: Reply) -
     """Take apart what was sampled, `most` turns at most: an EOS ends a turn, and the environment says what follows."""
     turns: list[Tokens] = []
     replies: list[Tokens] = []
-    rest = turns_of(sampled, eos_ids)
+    remaining = turns_of(sampled, eos_ids)
     while True:
-        turns.append(rest.pop(0))
-        due = reply(turns) if turns[-1][-1] in eos_ids and len(turns) < most else None
-        if due is None or not rest:
-            return Transcript(tuple(turns), tuple(replies), due, sum(map(len, rest)))
-        replies.append(due)
+        turns.append(remaining.pop(0))
+        next_reply = reply(turns) if turns[-1][-1] in eos_ids and len(turns) < most else None
+        if next_reply is None or not remaining:
+            return Transcript(tuple(turns), tuple(replies), next_reply, sum(map(len, remaining)))
+        replies.append(next_reply)
 
 
 # Replies as tokens: what the model's own chat template puts between the end of a turn and the beginning of the next.
@@ -106,18 +106,18 @@ class ReplyFrame:
                 return None
         return tuple(tokens) if self._controlling(tokens) == self._own else None
 
-    def _apart(self, after: str, first: int, last: int) -> Iterator[str]:
+    def _apart(self, text: str, first: int, last: int) -> Iterator[str]:
         """Yield the text, cut so that no control token begins or ends within the reply: it may quote what a stranger's
-        model wrote, and whoever spells a role's header must not have spoken in that role."""
+        model wrote, and spelling a role's header must not count as speaking in that role."""
         cuts = set[int]()
         for name in self._spellings:
-            at = after.find(name)
-            while at >= 0:  # overlapping ones too
-                if at + len(name) > first and at < last:
-                    cuts.add(at + 1)
-                at = after.find(name, at + 1)
-        for start, cut in pairwise((0, *sorted(cuts), len(after))):
-            yield after[start:cut]
+            position = text.find(name)
+            while position >= 0:  # overlapping ones too
+                if position + len(name) > first and position < last:
+                    cuts.add(position + 1)
+                position = text.find(name, position + 1)
+        for start, cut in pairwise((0, *sorted(cuts), len(text))):
+            yield text[start:cut]
 
     def _controlling(self, tokens: Sequence[int]) -> list[int]:
         return [token for token in tokens if token in self._control]

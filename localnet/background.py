@@ -383,17 +383,17 @@ def settle_settings(folder: NetworkFolder, wanted: Mapping[str, int | None]) -> 
     """The network's settings: those that it has, or new ones, written down. `wanted`: what a person named. Raises
     ConfigError for what cannot be changed any more."""
     named = {name: value for name, value in wanted.items() if value is not None}
-    known = folder.settings()
-    if known is None:
+    existing = folder.settings()
+    if existing is None:
         settings = NetworkSettings(**{**named, "port": choose_port(named.get("port"))})
         folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(folder.settings_path, settings.model_dump_json(indent=2).encode() + b"\n")
         return settings
     for name, value in named.items():
-        if getattr(known, name) != value:
-            what = f"the network in {folder.root} has --{name} {getattr(known, name)}, which cannot become {value}"
+        if getattr(existing, name) != value:
+            what = f"the network in {folder.root} has --{name} {getattr(existing, name)}, which cannot become {value}"
             raise ConfigError(what, "name another --folder, or `muster down --delete` first")
-    return known
+    return existing
 
 
 def bring_up(folder: NetworkFolder, say: Say) -> None:

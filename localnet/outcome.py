@@ -203,7 +203,7 @@ def write_results(
 
 
 def tracebacks(logs: Path) -> Iterator[str]:
-    """Yield each process of ours, hostile or not, whose log has a traceback."""
+    """Yield each of our processes, hostile or not, whose log has a traceback."""
     for log in sorted(logs.glob("*.log")):
         # The storage server is not ours.
         if log.stem != "s3" and "Traceback (most recent call last)" in log.read_text("utf-8", "replace"):

@@ -42,8 +42,8 @@ def claim_port() -> int:
 
 
 def _register(port: int) -> bool:
-    """Whether no other process of ours has claimed it: what it is for may listen seconds later only. The system lets go
-    of what a process that ended had claimed."""
+    """Return whether no other process of muster has claimed it: its listener may start seconds later. The system lets
+    go of what a process that ended had claimed."""
     try:
         fcntl.lockf(_register_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except BlockingIOError:

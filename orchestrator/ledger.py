@@ -227,30 +227,10 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     MusterError when the endpoint no longer has that block's state."""
     if pool not in state.pools:
         return None
-    pools, view = suite.pools, escrow(state, pool)
     deposits = sum(other.funded + other.from_stakes for other in state.pools.values())
-    gifts = sum(amount for (_, to), amount in state.transfers.items() if to == pools.address) - deposits
-    parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
-    parts |= {"free": view.free}
-    wrong_escrow = [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
-    held = sum(other.escrow for other in state.pools.values()) + gifts
-    held += sum(seat.fees for seat in state.seats.values())
-    expected: list[Expected] = [
-        ("tokens held by Pools", suite.token.view("balanceOf", pools.address), held),
-        (f"pool {pool}", pools.view("poolOf", pool), {"free": view.free}),
-    ]
-    wrong_escrow += _differences(suite.client, expected, state.head)
-    wrong_ledger = _unmatched_payments(state, pools.address)
-    expected = []
-    for account in state.accounts.values():
-        if account.pool == pool:
-            units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
-            on_chain = pools.view("accountOf", pool, account.node)
-            expected.append((f"account of {account.node}", on_chain, units | {"counter": account.counter}))
-    for payee in sorted({row.payee for row in rows(state, pool, 0)} | {state.pools[pool].owner}):
-        balance = state.balances.get(payee, 0)
-        expected.append((f"balance of {payee}", suite.token.view("balanceOf", payee), balance))
-    wrong_ledger += _differences(suite.client, expected, state.head)
+    gifts = sum(amount for (_, to), amount in state.transfers.items() if to == suite.pools.address) - deposits
+    wrong_escrow = _escrow_findings(state, pool, suite, gifts)
+    wrong_ledger = _unmatched_payments(state, suite.pools.address) + _account_findings(state, pool, suite)
     return Reconciliation(
         block=state.head,
         ledger_matches_chain=not wrong_ledger,
@@ -258,6 +238,35 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
         findings=(wrong_escrow + wrong_ledger)[:MOST_FINDINGS],
         gifts=gifts,
     )
+
+
+def _escrow_findings(state: State, pool: int, suite: Suite, gifts: int) -> list[str]:
+    """Return which part of the pool's escrow is negative, and where Pools holds other amounts than the ledger says."""
+    entry = escrow(state, pool)
+    parts = {"gifts": gifts, "reserved": entry.reserved, "unpaid": entry.unpaid, "owed fees": entry.owed_fees}
+    parts |= {"free": entry.free}
+    balance = sum(other.escrow for other in state.pools.values()) + gifts
+    balance += sum(seat.fees for seat in state.seats.values())
+    expected: list[Expected] = [
+        ("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), balance),
+        (f"pool {pool}", suite.pools.view("poolOf", pool), {"free": entry.free}),
+    ]
+    negative = [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
+    return negative + _differences(suite.client, expected, state.head)
+
+
+def _account_findings(state: State, pool: int, suite: Suite) -> list[str]:
+    """Return where the pool's accounts, or the tokens of those that it pays, differ on chain from the ledger."""
+    expected: list[Expected] = []
+    for account in state.accounts.values():
+        if account.pool == pool:
+            units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
+            on_chain = suite.pools.view("accountOf", pool, account.node)
+            expected.append((f"account of {account.node}", on_chain, units | {"counter": account.counter}))
+    for payee in sorted({row.payee for row in rows(state, pool, 0)} | {state.pools[pool].owner}):
+        balance = state.balances.get(payee, 0)
+        expected.append((f"balance of {payee}", suite.token.view("balanceOf", payee), balance))
+    return _differences(suite.client, expected, state.head)
 
 
 def _unmatched_payments(state: State, pools: str) -> list[str]:

@@ -125,7 +125,7 @@ class Service:
         if (signed := body.evaluation) is not None:
             signed.check(self.uploads.pool, pool.owner)
             if (signed.evaluation.step, signed.evaluation.config_hash) != (body.step, self.config.digest.hex()):
-                what = "the evaluation is of another step or pool configuration"
+                what = "the evaluation is for another step or pool configuration"
                 raise HttpError(400, what, "report it with its own")
         submissions = ((sequence, state.submissions.get((pool.pool, sequence))) for sequence in body.consumed)
         known = {sequence: sub.sha256.hex() for sequence, sub in submissions if sub is not None}

@@ -142,17 +142,18 @@ class Sponsor:
 
     def _join(self, state: State, node: str, lent: float, body: str) -> str:
         """Register a node, or let it join if it is registered; return why that cannot be, or empty."""
-        asked, known, pool = work.JoinRequest.model_validate_json(body), state.nodes.get(node), self._view.pool(state)
+        form = work.JoinRequest.model_validate_json(body)
+        record, pool = state.nodes.get(node), self._view.pool(state)
         if pool is None or self._is_member(node):
             return ""
-        if state.time >= asked.expiry:
+        if state.time >= form.expiry:
             return EXPIRED
-        if known is None:
+        if record is None:
             counts = lent > self._clock() - DAY  # whatever became of it
-            stake, sponsorship = pool.terms.minStake, bytes.fromhex(asked.sponsorship[2:])
+            stake, sponsorship = pool.terms.minStake, bytes.fromhex(form.sponsorship[2:])
             if not counts and (reason := self._full(state, stake)):
                 return reason
-            call = self._suite.stakes.register_node(node, asked.operator, pool.pool, stake, asked.expiry, sponsorship)
+            call = self._suite.stakes.register_node(node, form.operator, pool.pool, stake, form.expiry, sponsorship)
             if approval := self._suite.token.approval(call.to, stake):
                 approval.send()
             gas = priced(self._suite.client, call)
@@ -163,9 +164,9 @@ class Sponsor:
             self._suite.client.send(call, gas)
             log.info("lent node %s its stake", node)
             return ""
-        if known.sponsor != self._suite.client.address:
+        if record.sponsor != self._suite.client.address:
             return "this service lent the node no stake: its operator joins by itself"
-        self._suite.pools.join(pool.pool, node, asked.expiry, bytes.fromhex(asked.join[2:])).send()
+        self._suite.pools.join(pool.pool, node, form.expiry, bytes.fromhex(form.join[2:])).send()
         log.info("node %s joined", node)
         return ""
 

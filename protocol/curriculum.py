@@ -176,7 +176,7 @@ def _codes(index: int, environment: EnvironmentConfig, step: int, rates: Mapping
     masked = [number for number, difficulty in difficulties.items() if difficulty in _CODES]
     most = environment.kept * environment.curriculum.most // 1000
     if len(masked) > most:
-        # Public chance decides which of them are drawn after all, anew at every step.
+        # Public chance decides which of them are drawn after all, again at every step.
         masked = sorted(masked, key=lambda number: tagged_hash("muster/masked/1", step, index, number))[:most]
     codes = bytearray(environment.numbered)
     for number in masked:

@@ -1,8 +1,8 @@
 """Which curriculum mask a policy step should have: a pure function of the chain's state and of its files.
 
-Step k counts what was final when step k − 1 was published, by the chain's clock: whoever publishes k knows it, and
-whoever computes it later finds the same. Files that were ever disputed, or tried as canaries, do not count: the state
-does not keep when that ended.
+Step k counts what was final when step k − 1 was published, by the chain's clock: the publisher of k knows it, and
+anybody who computes it later finds the same. Files that were ever disputed, or tried as canaries, do not count: the
+state does not keep when that ended.
 """
 
 from collections.abc import Callable, Iterable

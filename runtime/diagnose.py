@@ -227,7 +227,7 @@ def clock_offset(date: str, asked: float, answered: float) -> float:
 
 
 class Lookout:
-    """Looks again and again; what does not answer is opened anew. `state`: the chain's at the last good look."""
+    """Looks again and again; what does not answer is opened again. `state`: the chain's at the last good look."""
 
     def __init__(self, config: WatchConfig) -> None:
         self._config = config
@@ -258,9 +258,9 @@ class Lookout:
             )
         except MusterError as error:
             service_error = error.what
-        done = service.done if service else None
-        if service and done is not None and (done != self._done or not service.phase.startswith(_COMPUTING)):
-            self._done, self._progressed = done, now
+        work_done = service.done if service else None
+        if service and work_done is not None and (work_done != self._done or not service.phase.startswith(_COMPUTING)):
+            self._done, self._progressed = work_done, now
         return Facts(
             now=now,
             free={name: free_bytes(path) for name, path in config.folders.items()},
@@ -317,7 +317,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "seat_out": ("pool", "muster validator judge --voter ADDRESS bonds another"),
     "key_stale": ("pool", "muster pool set-service, or start the service with the key that is named"),
     "process_gone": ("service", "see its log and exit code; start it"),
-    "process_in_trouble": ("service", "its log names what and the cure"),
+    "process_in_trouble": ("service", "its log names what is wrong and what to do"),
     "process_stalled": (
         "service",
         "look at the GPU (nvidia-smi), then start the process again; it ends by itself after ten minutes",
@@ -330,13 +330,13 @@ NAMES = tuple(_KINDS)
 
 @dataclass(frozen=True)
 class Alarm:
-    """`name` is one of NAMES; `what` is wrong, `cure` what to do."""
+    """`name` is one of NAMES; `what` is wrong, `hint` what to do."""
 
     name: str
     what: str
 
     @property
-    def cure(self) -> str:
+    def hint(self) -> str:
         return _KINDS[self.name][1]
 
 

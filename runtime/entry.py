@@ -1,4 +1,4 @@
-"""How a process of ours starts from a command line, and how it ends: one line for what a person can mend, an exit code.
+"""How a process starts from a command line, and how it ends: one line for what a person can mend, an exit code.
 
 A thread that a process cannot do without ends it when it fails, and its supervisor starts it again: a process that
 lives on without its judge, its signer or its heartbeats would look well and earn penalties.

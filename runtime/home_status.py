@@ -1,4 +1,4 @@
-"""Whether a process of ours runs on this machine, by its home folder: a running process holds the lock of its chain
+"""Whether one of our processes runs on this machine, by its home folder: a running process holds the lock of its chain
 events there, and loses it however it ends."""
 
 import os

@@ -161,7 +161,7 @@ def _read(path: Path) -> dict[str, Any]:
         document = parse_json(_decoded(data).encode()) if len(data) <= _MAX_BYTES else {}
     document = document if isinstance(document, dict) else {}
     if _has_duplicates(document):
-        raise IntegrityError(f"{path} has a field twice, but for capitals", "restore it from a backup")
+        raise IntegrityError(f"{path} has a field twice, in different capitals", "restore it from a backup")
     lowered = _lower_case(document)  # MyEtherWallet and ethers write `Crypto`
     if lowered.get("version") != 3 or not isinstance(lowered.get("crypto"), dict):
         raise ConfigError(f"{path} is not a version 3 key file", "name a key file, or make one: muster keys create")

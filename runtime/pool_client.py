@@ -53,7 +53,7 @@ class ChainConnection:
         self.deployment = Deployment.load(config.deployment)
         self.client = ChainClient(config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
         self.suite = Suite(self.client, self.deployment)
-        # A chain that was started anew, or contracts deployed again, must not find the state of the former ones.
+        # A restarted chain, or contracts deployed again, must not find the state of the former ones.
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
         self._follower = Follower(self.client, self.deployment, self.home / "events.sqlite")
@@ -89,7 +89,7 @@ class ChainConnection:
 
 
 class PoolSources:
-    """Where a pool's objects come from: its service, the operator's mirrors (both in `objects`) and whoever announced
+    """Where a pool's objects come from: its service, the operator's mirrors (both in `objects`) and those who announced
     itself at the service. `own`: this process's own URL, which is left out. Where others serve, the service is asked
     last, except by a relay (`first_hand`), which fetches so that others need not. A `service` that a stranger
     `announced` has to be public unless `private`. Thread-safe."""
@@ -124,7 +124,7 @@ class PoolSources:
 
     def _chosen(self, announced: Iterable[Announcement]) -> list[str]:
         """Return the URLs of at most AT_ONCE valid sources: those in use while they stay valid, then random ones."""
-        held = list[Announcement]()
+        valid = list[Announcement]()
         for announcement in {**self._held, **{announcement.url: announcement for announcement in announced}}.values():
             try:
                 announcement.check(self._pool(), time.time())
@@ -132,15 +132,15 @@ class PoolSources:
                 log.info("%s", error)
                 continue
             if announcement.url != self.own:
-                held.append(announcement)
-        known, salt = self._held, self._salt
-        held.sort(
+                valid.append(announcement)
+        in_use, salt = self._held, self._salt
+        valid.sort(
             key=lambda announcement: (
-                announcement.url not in known,
+                announcement.url not in in_use,
                 hashlib.sha256(salt + announcement.address.encode()).digest(),
             )
         )
-        self._held = {announcement.url: announcement for announcement in held[:AT_ONCE]}
+        self._held = {announcement.url: announcement for announcement in valid[:AT_ONCE]}
         return list(self._held)
 
     def _use(self, urls: list[str]) -> None:

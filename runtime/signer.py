@@ -126,22 +126,22 @@ class SigningRules:
     def check_transaction(self, address: str, fields: dict[str, Any]) -> None:
         """Raise SignatureRefused unless the transaction is a call of this role, or fills a nonce."""
         try:
-            asked = _Transaction.model_validate(fields)
+            sent = _Transaction.model_validate(fields)
         except ValueError:
             raise SignatureRefused("a transaction of another form, or one that moves ether", "") from None
-        if asked.chainId != self.deployment.chain_id or asked.maxFeePerGas > 4 * price_limit():
+        if sent.chainId != self.deployment.chain_id or sent.maxFeePerGas > 4 * price_limit():
             raise SignatureRefused("a transaction of another chain, or at too high a price", "")
-        if asked.gas > self.most_gas:
-            raise SignatureRefused(f"a transaction of {asked.gas} gas", "")
-        if asked.to.lower() == address.lower() and not asked.data:
+        if sent.gas > self.most_gas:
+            raise SignatureRefused(f"a transaction of {sent.gas} gas", "")
+        if sent.to.lower() == address.lower() and not sent.data:
             return  # fills a gap of nonces
         for call, check in self.calls.items():
             contract, _, name = call.partition(".")
             function = abi.load(contract)[name]
-            known = (asked.to, asked.data[:4]) == (self.deployment.address(contract), bytes(function.selector))
-            if known and check(address, function.inputs.named(asked.data[4:])):
+            is_call = (sent.to, sent.data[:4]) == (self.deployment.address(contract), bytes(function.selector))
+            if is_call and check(address, function.inputs.named(sent.data[4:])):
                 return
-        raise SignatureRefused(f"a call of 0x{asked.data[:4].hex()} at {asked.to}", "")
+        raise SignatureRefused(f"a call of 0x{sent.data[:4].hex()} at {sent.to}", "")
 
 
 def _a_minute(most: int) -> Buckets:
@@ -248,7 +248,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: whoever closes its end too early must not fill the log."""
+        """Say nothing: a client that closes its end too early must not fill the log."""
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -267,7 +267,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class RemoteAccount:
-    """An account of a signer, for whoever holds no key: it has the members of a LocalAccount that muster uses."""
+    """An account of a signer, for a process without a key: it has the members of a LocalAccount that muster uses."""
 
     def __init__(self, path: str, address: str) -> None:
         self._path, self.address = path, address

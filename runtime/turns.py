@@ -39,15 +39,15 @@ def converse(
     first = [
         Request(task.prompt, task.noise_key, limit, goes_on=more) for task, more in zip(tasks, several, strict=True)
     ]
-    done = engine.generate(first, sampling)
+    completions = engine.generate(first, sampling)
     going = [index for index, more in enumerate(several) if more]
     while going:
-        requests = {index: _next(environment, tasks[index], done[index], limit) for index in going}
+        requests = {index: _next(environment, tasks[index], completions[index], limit) for index in going}
         due = {index: request for index, request in requests.items() if request is not None}
         for index, turn in zip(due, engine.generate(list(due.values()), sampling), strict=True):
-            done[index] = joined(done[index], turn)
+            completions[index] = joined(completions[index], turn)
         going = list(due)
-    return done
+    return completions
 
 
 def _next(environment: Replies, task: RolloutTask, done: Completion, limit: int) -> Request | None:
@@ -63,7 +63,7 @@ def _next(environment: Replies, task: RolloutTask, done: Completion, limit: int)
 
 
 def joined(before: Completion, turn: Completion) -> Completion:
-    """Return a rollout with one more turn: the short last chunk is proven anew with what the turn added to it."""
+    """Return a rollout with one more turn: the short last chunk is proven again with what the turn added to it."""
     full = before.proofs[: len(before.tokens) // CHUNK]
     tokens, logprobs = before.tokens + turn.tokens, before.logprobs + turn.logprobs
     return replace(turn, tokens=tokens, logprobs=logprobs, proofs=full + turn.proofs)

@@ -281,8 +281,8 @@ class Watcher:
         memory, begun, over = with_alarms(self.memory, present_alarms, undecided(facts), facts.now)
         for name in begun:
             alarm = next(alarm for alarm in present_alarms if alarm.name == name)
-            log.warning("%s: %s; %s", name, alarm.what, alarm.cure)
-            self._tell(name, alarm.what, alarm.cure)
+            log.warning("%s: %s; %s", name, alarm.what, alarm.hint)
+            self._tell(name, alarm.what, alarm.hint)
         for name in over:
             log.info("over: %s", name)
             self._tell(ALARM_OVER, f"{name} is over", alarm=name)
@@ -297,8 +297,8 @@ class Watcher:
             write_atomic(self._memory_path, memory.model_dump_json().encode())
             self.memory = memory
 
-    def _tell(self, event: str, what: str, cure: str = "", **more: str) -> None:
-        self.outbox.put(event, {"pool": self.config.pool, "what": what, "cure": cure, **more}, self.facts.now)
+    def _tell(self, event: str, what: str, hint: str = "", **more: str) -> None:
+        self.outbox.put(event, {"pool": self.config.pool, "what": what, "hint": hint, **more}, self.facts.now)
 
     def _post(self) -> None:
         while not self._stop.wait(1.0):

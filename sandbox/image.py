@@ -164,7 +164,7 @@ def digest(content: bytes, entry: Entry) -> str:
 
 
 def sources(wanted: ImageRecipe) -> str:
-    """Return the SHA-256 of all that decides what an image holds, but for the interpreter, which is pinned itself."""
+    """Return the SHA-256 of all that decides what an image holds, except the interpreter, which is pinned itself."""
     return hashlib.sha256(Path(guest.__file__).read_bytes() + bundled(wanted)).hexdigest()
 
 

@@ -125,7 +125,7 @@ def make(image: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return where Python and the cache are, and no secrets of ours."""
+    """Return where Python and the cache are, and none of our secrets."""
     kept = ("PATH", "HOME", "XDG_CACHE_HOME", "LD_LIBRARY_PATH")
     return {name: os.environ[name] for name in kept if name in os.environ}
 

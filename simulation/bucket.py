@@ -106,7 +106,7 @@ class SimulatedBucket:
         check_content(key, answer.content)
         return answer.content
 
-    def look(self, document_path: str, limit: int) -> bytes | None:
+    def read_document(self, document_path: str, limit: int) -> bytes | None:
         answer = self._send("GET", check_document_path(document_path))
         return None if answer.status_code == 404 else answer.content
 

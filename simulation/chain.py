@@ -28,7 +28,6 @@ _GAS_LIMIT = 60_000_000
 _BASE_FEE = 1_000_000
 _BLOCKHASH, _BALANCE, _PUSH1, _PUSH32 = 0x40, 0x31, 0x60, 0x7F
 _OUTPUT = re.compile(r"output: 0x([0-9a-f]*)")
-_NO_BLOOM = "0x" + "00" * 256
 
 
 @dataclass
@@ -120,12 +119,11 @@ class Sequencer:
 
 
 class Chain:
-    """The chain and its JSON-RPC. `clock` gives Unix seconds, `notice` is told of every block."""
+    """The chain and its JSON-RPC. `clock` gives Unix seconds."""
 
     def __init__(self, chain_id: int, clock: Callable[[], float], random: Random) -> None:
         self.chain_id, self.clock, self.random = chain_id, clock, random
         self.sequencer = Sequencer(random)
-        self.notice: Callable[[Block], object] = lambda block: None
         config = pyrevm.CfgEnv(chain_id=chain_id)
         self._evm = pyrevm.EVM(spec_id="PRAGUE", env=pyrevm.Env(cfg=config, block=self._environment(0, int(clock()))))
         self._nonces: dict[str, int] = {}
@@ -136,7 +134,7 @@ class Chain:
         self._arrivals = 0
         self.blocks: list[Block] = []
         self._by_hash: dict[str, Block] = {}
-        self.executed = self.reorganisations = 0
+        self.executed = 0
         self._evm.insert_account_info(_HISTORY, pyrevm.AccountInfo(nonce=1, code=_HISTORY_CODE))
         self._append(int(clock()), [])
 
@@ -180,7 +178,6 @@ class Chain:
                 self._receipts.pop(transaction.hash, None)
                 if self.random.random() >= lose:
                     self._waiting[transaction.hash] = transaction
-        self.reorganisations += 1
         for block in gone:
             self._append(block.time, [])
         self._append(max(int(self.clock()), self.head.time + 1), [])
@@ -216,7 +213,6 @@ class Chain:
             del self._waiting[waiting.hash]
         self.blocks.append(block)
         self._by_hash[block.hash] = block
-        self.notice(block)
 
     def _executed(self, transaction: Transaction, block: Block) -> dict[str, Any]:
         self.executed += 1
@@ -366,10 +362,10 @@ class Chain:
         if at not in ("latest", "pending"):  # state of the past is kept for one question: why a transaction failed
             block = int(at, 16)
             for past in self.blocks[block : block + 2]:
-                for made in past.transactions:
-                    same = (made.sender.lower(), made.data) == (sender.lower(), data)
-                    if same and made.hash in self._reasons:
-                        raise RpcRefusal("execution reverted", 3, self._reasons[made.hash])
+                for transaction in past.transactions:
+                    same = (transaction.sender.lower(), transaction.data) == (sender.lower(), data)
+                    if same and transaction.hash in self._reasons:
+                        raise RpcRefusal("execution reverted", 3, self._reasons[transaction.hash])
             if any(later.transactions for later in self.blocks[block + 1 :]):
                 raise RpcRefusal("the state of that block is not kept")
         value = int(call.get("value", "0x0"), 16)

@@ -46,13 +46,13 @@ class Disks:
         self._scheduler.touch()
         self._check_room(task.process, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         about = os.fstat(descriptor)
-        place = about.st_dev, about.st_ino
+        inode = about.st_dev, about.st_ino
         if stat.S_ISDIR(about.st_mode):
             waiting = task.process.unsynced
-            for path in [path for path, (folder, _) in waiting.items() if folder == place]:
+            for path in [path for path, (folder, _) in waiting.items() if folder == inode]:
                 del waiting[path]
         else:
-            self._synced.add(place)
+            self._synced.add(inode)
 
     @staticmethod
     def _check_room(process: Process, error: Exception) -> None:
@@ -64,13 +64,13 @@ class Disks:
             task, path = self._scheduler.current, Path(target)
             if task is not None and Path(source).is_file():
                 about = os.stat(source)
-                place = about.st_dev, about.st_ino
-                kept = path.read_bytes() if path.is_file() else None
-                torn = place not in self._synced
+                inode = about.st_dev, about.st_ino
+                previous = path.read_bytes() if path.is_file() else None
+                torn = inode not in self._synced
                 folder = os.stat(path.parent)
-                self._synced.discard(place)
+                self._synced.discard(inode)
                 first = task.process.unsynced.get(path)
-                undo = self._undoing(path, kept, torn) if first is None else first[1]
+                undo = self._undoing(path, previous, torn) if first is None else first[1]
                 task.process.unsynced[path] = (folder.st_dev, folder.st_ino), undo
             real(source, target, **options)
 

@@ -47,10 +47,12 @@ def make_schedule(seed: int, machines: Sequence[str], first: float, last: float,
     some = random.sample(list(machines), random.randint(1, len(machines)))
     free = dict[tuple[str, str], float]()
     while (at := at + random.expovariate(1 / pause)) < last:
-        fault = _KINDS[random.choice(kinds)](random, round(at, 3), some)
-        if at >= free.get((fault.kind, fault.who), at):
-            free[fault.kind, fault.who] = at + 1.5 * fault.seconds + _RECOVERY_SECONDS
-            faults.append(fault)
+        for _ in range(8):
+            fault = _KINDS[random.choice(kinds)](random, round(at, 3), some)
+            if at >= free.get((fault.kind, fault.who), at):
+                free[fault.kind, fault.who] = at + 1.5 * fault.seconds + _RECOVERY_SECONDS
+                faults.append(fault)
+                break
     return faults
 
 
@@ -114,7 +116,7 @@ _WEATHER = {
     "break off": "cut",
     "slow links": "delay",
 }
-_SEQUENCER = {"delay transactions": "delay", "drop transactions": "drop"}
+_SEQUENCER = {"halt": "halted", "delay transactions": "delay", "drop transactions": "drop"}
 
 
 def play(world: "World", faults: Sequence[Fault], begin: float) -> None:
@@ -165,14 +167,10 @@ def _happen(world: "World", fault: Fault) -> None:
         setattr(weather, name, fault.amount)
         time.sleep(fault.seconds)
         setattr(weather, name, getattr(calm, name))
-    elif fault.kind == "halt":
-        sequencer.halted = True
-        time.sleep(fault.seconds)
-        sequencer.halted = False
     elif fault.kind in _SEQUENCER:
-        setattr(sequencer, _SEQUENCER[fault.kind], fault.amount)
+        setattr(sequencer, _SEQUENCER[fault.kind], fault.amount or True)
         time.sleep(fault.seconds)
-        setattr(sequencer, _SEQUENCER[fault.kind], 0.0)
+        setattr(sequencer, _SEQUENCER[fault.kind], False)
     elif fault.kind == "reorganise":
         world.chain.reorganise(int(fault.amount), lose=0.5)
 
@@ -192,17 +190,17 @@ def load(path: Path) -> list[Fault]:
 def minimise(faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], most: int = 60) -> list[Fault]:
     """Return a part of a failing schedule that still fails, found in at most `most` runs: ever smaller parts are left
     out while that keeps it failing."""
-    kept, size, runs = list(faults), max(1, len(faults) // 2), 0
-    while kept and runs < most:
+    failing, size, runs = list(faults), max(1, len(faults) // 2), 0
+    while failing and runs < most:
         at, smaller = 0, False
-        while at < len(kept) and runs < most:
-            candidate = kept[:at] + kept[at + size :]
+        while at < len(failing) and runs < most:
+            candidate = failing[:at] + failing[at + size :]
             runs += 1
             if fails(candidate):
-                kept, smaller = candidate, True
+                failing, smaller = candidate, True
             else:
                 at += size
         if size == 1 and not smaller:
             break
         size = max(1, size // 2)
-    return kept
+    return failing

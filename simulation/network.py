@@ -41,7 +41,7 @@ class Network:
         self.partitions: set[tuple[str, str]] = set()
         self.onlookers: set[str] = set()
         """Processes whose exchanges take no time and never fail."""
-        self.exchanges = self.faults = 0
+        self.faults = 0
 
     def install(self) -> None:
         """Send what all HTTP clients of the roles send over these links."""
@@ -86,7 +86,6 @@ class Network:
         httpx.TransportError."""
         scheduler, weather, random = self._scheduler, self.weather, self.random
         client = self._client()
-        self.exchanges += 1
         if client in self.onlookers:
             return ask(self.servers[host][1])
         scheduler.touch()

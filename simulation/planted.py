@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import protocol.files
-from chain.contracts import Pools
 from chain.indexer.store import EventStore
 from chain.transactions import Sender
 from orchestrator.background import BackgroundTask
@@ -149,9 +148,8 @@ def _lose_receipts() -> None:
 
 def _relay_stale_files() -> None:
     """The service relays files whose step has another seed since a reorganisation."""
-    relay: Any = Relay
-    pools: Any = Pools
-    relay._without_stale, pools.anchor = lambda self, rows, pool: rows, lambda self, block=None: (0, bytes(32))
+    library: Any = Relay
+    library._without_stale = lambda self, rows, pool: rows
 
 
 def _move_cursor_first() -> None:
@@ -205,8 +203,7 @@ PLANTED: dict[str, Callable[[], None]] = {
     for plant in (
         _trust_proofs, _refuse_endings, _forget_ballots, _freeze_tasks, _train_again, _leave_gaps, _hand_in_once,
         _relay_nothing_twice, _sync_nothing, _vote_before_writing, _reveal_nothing, _lose_receipts, _relay_stale_files,
-        _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing,
-        _wait_without_limit,
+        _move_cursor_first, _end_background_work, _settle_nothing, _claim_nothing, _wait_without_limit,
     )
 }  # fmt: skip
 

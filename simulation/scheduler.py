@@ -97,7 +97,7 @@ class Scheduler:
     # Tasks
 
     def spawn(self, process: Process, name: str, run: Callable[[], object]) -> Task:
-        """Start a task of a process. What it raises is an error of the simulation, but for SystemExit."""
+        """Start a task of a process. What it raises is an error of the simulation, except SystemExit."""
         task = Task(process, name, next(self._idents))
 
         def body() -> None:

@@ -274,9 +274,7 @@ class World:
             message = ""
             try:
                 code = machine.body() or Exit.DONE
-            except MusterError as error:
-                code, message = Exit.REFUSED, str(error)
-            except OSError as error:
+            except (MusterError, OSError) as error:
                 code, message = Exit.REFUSED, str(error)
             except Exception as error:
                 code, message = Exit.FOUND_WRONG, repr(error)
@@ -348,7 +346,7 @@ class World:
         self.network.onlookers.add("onlooker")
         self.observer = self._observe()
         for machine in self.machines.values():
-            machine.seconds_per_token = self.speeds.uniform(0.5, 2.0)
+            machine.seconds_per_token = self.speeds.uniform(0.1, 0.5)
             self.start(machine)
         self.spawn("supervisor", self.supervise)
         self.say("the pool is open, and all of its nodes joined")
@@ -401,7 +399,7 @@ class World:
             "s3": self._settings,
             "heartbeat_seconds": _HEARTBEAT_SECONDS,
             "lease_seconds": _LEASE_SECONDS,
-            "lane_seconds": 20,
+            "lane_seconds": 10,
             "claim_seconds": 60,
             "most_loans": 64,
             "loans_a_day": 256,

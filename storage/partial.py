@@ -64,11 +64,11 @@ class PartFile:
         self.seal()
         if self._location == (file, start):
             return
-        done = 0
-        while data := self.read(done, _COPY_BYTES):
-            write(file, start + done, data)
-            done += len(data)
-        if done < self._size:
+        position = 0
+        while data := self.read(position, _COPY_BYTES):
+            write(file, start + position, data)
+            position += len(data)
+        if position < self._size:
             raise OSError("the disk has lost bytes that it took")
 
     def seal(self) -> None:
@@ -126,7 +126,7 @@ class PartialDownload:
 
     @property
     def sha256(self) -> bytes:
-        """SHA-256 of all bytes, for the filling thread and whoever was told that the object is complete."""
+        """SHA-256 of all bytes, for the filling thread and any thread that was told that the object is complete."""
         return self._hash.digest()
 
     def whole(self) -> bytes:

@@ -141,7 +141,7 @@ class Bucket(Presigner):
         )
         # Ahead of botocore's own handler, which recurses: its request for the bucket's region is redirected too.
         self._client.meta.events.register_first("needs-retry.s3", self._refuse_redirect)
-        self._may_list: bool | None = None
+        self._listing_allowed: bool | None = None
 
     def put(self, key: str, data: bytes) -> bool:
         """Store `data` under the key that names it; return True if it was not there before, False if it was."""
@@ -165,7 +165,7 @@ class Bucket(Presigner):
         check_content(key, data)
         return data
 
-    def look(self, document_path: str, limit: int) -> bytes | None:
+    def read_document(self, document_path: str, limit: int) -> bytes | None:
         """Return what is at the path of a signed document (at most `limit` bytes), None if nothing; its signature is
         the caller's to check."""
         return self._read(check_document_path(document_path), limit)
@@ -174,9 +174,9 @@ class Bucket(Presigner):
         """Return the object's size in bytes, None if there is no such object in the bucket."""
         parse_key(key)
         named = {"Bucket": self.settings.bucket, "Key": key}
-        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**named))
+        answer = self._read_request(f"look for {key}", lambda: self._client.head_object(**named))
         if answer is None:
-            self._can_list()  # a HEAD answer has no body to say that the whole bucket is missing
+            self._may_list_bucket()  # a HEAD answer has no body to say that the whole bucket is missing
             return None
         return int(answer["ContentLength"])
 
@@ -188,7 +188,7 @@ class Bucket(Presigner):
         query = {"Bucket": self.settings.bucket, "Prefix": prefix} | ({"StartAfter": after} if after else {})
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(**query))
         empty, deadline = 0, math.inf
-        while (page := self._call(f"list {prefix}", lambda: next(pages, None))) is not None:
+        while (page := self._request(f"list {prefix}", lambda: next(pages, None))) is not None:
             keys = [entry["Key"] for entry in page.get("Contents", ())]
             yield from keys
             if keys:
@@ -205,7 +205,7 @@ class Bucket(Presigner):
     def _put(self, key: str, data: bytes, sha256: bytes) -> bool:
         checksum = base64.b64encode(sha256).decode()
         options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
-        return self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,)) is not None
+        return self._request(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,)) is not None
 
     def _read(self, key: str, limit: int) -> bytes | None:
         def read() -> bytes:
@@ -215,25 +215,25 @@ class Bucket(Presigner):
             body: bytes = answer["Body"].read()
             return body
 
-        return self._read_call(f"read {key}", read)
+        return self._read_request(f"read {key}", read)
 
-    def _read_call(self, what: str, request: Callable[[], T]) -> T | None:
+    def _read_request(self, what: str, request: Callable[[], T]) -> T | None:
         """Return the answer, None for a missing object: 404, or 403 where the key may not list the bucket."""
         try:
-            return self._call(what, request, (404,))
+            return self._request(what, request, (404,))
         except _AccessDeniedError:
-            if self._can_list():
+            if self._may_list_bucket():
                 raise
             return None
 
-    def _can_list(self) -> bool:
+    def _may_list_bucket(self) -> bool:
         """Return whether the key may list the bucket. If not, S3 answers 403 for objects that do not exist."""
-        if self._may_list is None:
+        if self._listing_allowed is None:
             try:
-                self._call("list", lambda: self._client.list_objects_v2(Bucket=self.settings.bucket, MaxKeys=1))
-                self._may_list = True
+                self._request("list", lambda: self._client.list_objects_v2(Bucket=self.settings.bucket, MaxKeys=1))
+                self._listing_allowed = True
             except _AccessDeniedError as error:
-                self._may_list = False
+                self._listing_allowed = False
                 log.warning(
                     "%s: the access key may not list bucket %s, so that 403 counts as a missing object; "
                     "grant it s3:ListBucket (%s)",
@@ -241,7 +241,7 @@ class Bucket(Presigner):
                     self.settings.bucket,
                     error.what,
                 )
-        return self._may_list
+        return self._listing_allowed
 
     def _refuse_redirect(self, response: tuple[Any, Any] | None = None, **_other: Any) -> None:
         if response is None or response[0].status_code not in (301, 302, 303, 307, 308):
@@ -252,38 +252,38 @@ class Bucket(Presigner):
         hint = f"set region = {printable(region)!r}" if region else "set the endpoint, with its scheme, to that address"
         raise ConfigError(f"S3 at {self.settings.endpoint} redirects to {target} ({answer.status_code})", hint)
 
-    def _call(self, what: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
+    def _request(self, action: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
         """Return the answer, or None for a refusal with one of the `expected` statuses."""
-        where = f"S3 at {self.settings.endpoint}"
+        server = f"S3 at {self.settings.endpoint}"
         try:
             return request()
         except ClientError as error:
             raw = error.response.get("Error", {})
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             code = str(raw.get("Code", ""))
-            words = printable(f"{status} {code}: {raw.get('Message', '')}".rstrip(": "), 300)
+            reason = printable(f"{status} {code}: {raw.get('Message', '')}".rstrip(": "), 300)
             if code == "NoSuchBucket":
-                raise ConfigError(f"{where} has no bucket {self.settings.bucket} ({words})", "create it") from None
+                raise ConfigError(f"{server} has no bucket {self.settings.bucket} ({reason})", "create it") from None
             if status in expected:
                 return None
-            if is_temporary(status, words):
-                raise UnreachableError(f"{where} cannot {what} ({words})", "see its log, then retry") from None
+            if is_temporary(status, reason):
+                raise UnreachableError(f"{server} cannot {action} ({reason})", "see its log, then retry") from None
             if status == 501:
                 hint = "use an endpoint that takes If-None-Match and SHA-256 checksums"
-                raise MusterError(f"{where} does not implement what it takes to {what} ({words})", hint) from None
-            if "quota" in words.lower() or "cap exceeded" in words:
+                raise MusterError(f"{server} does not implement what it takes to {action} ({reason})", hint) from None
+            if "quota" in reason.lower() or "cap exceeded" in reason:
                 raise MusterError(
-                    f"{where} refuses to {what} ({words})", "make room in it, or raise its limit"
+                    f"{server} refuses to {action} ({reason})", "make room in it, or raise its limit"
                 ) from None
             if status in (401, 403) or code in _OF_THE_KEY:
                 hint = f"check {self.settings.credentials}, the region and this machine's clock"
                 # HEAD answers have no body, and so no code but the status.
                 kind = _AccessDeniedError if code in ("AccessDenied", "403", "Forbidden") else ConfigError
-                raise kind(f"{where} refuses to {what} ({words})", hint) from None
-            raise MusterError(f"{where} does not {what} ({words})", "see the bucket's configuration") from None
+                raise kind(f"{server} refuses to {action} ({reason})", hint) from None
+            raise MusterError(f"{server} does not {action} ({reason})", "see the bucket's configuration") from None
         except (BotoCoreError, OSError) as error:
-            words = " ".join(str(error).split())[:200]
-            raise UnreachableError(f"{where} does not answer: {words}", "start it or correct the endpoint") from None
+            reason = " ".join(str(error).split())[:200]
+            raise UnreachableError(f"{server} does not answer: {reason}", "start it or correct the endpoint") from None
 
 
 class _AccessDeniedError(ConfigError):

@@ -229,32 +229,32 @@ def _hang_up(answer: httpx.Response) -> None:
             socket.socket.shutdown(line, socket.SHUT_RDWR)  # not TLS's shutdown, which would wait for the peer
 
 
-def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
+def _begins(answer: httpx.Response, limit: int, download: PartialDownload) -> None:
     """Judge the answer's head; `got` restarts where the source does."""
-    where, status = host(str(answer.url)), answer.status_code
-    words = ""
+    server, status = host(str(answer.url)), answer.status_code
+    reason = ""
     if status >= 400:
         with suppress(httpx.HTTPError, httpx.StreamError):
-            words = server_words(next(answer.iter_raw(4096), b""))
-    if status == 404 and "NoSuchBucket" in words:
-        raise UnreachableError(f"{where} has no such bucket ({words})", "tell the pool's owner")
+            reason = server_words(next(answer.iter_raw(4096), b""))
+    if status == 404 and "NoSuchBucket" in reason:
+        raise UnreachableError(f"{server} has no such bucket ({reason})", "tell the pool's owner")
     if status == 404:
-        raise MissingObjectError(f"{where} has no such object", "it may appear later; try another source")
-    if status == 416 and len(got):
-        got.restart()
+        raise MissingObjectError(f"{server} has no such object", "it may appear later; try another source")
+    if status == 416 and len(download):
+        download.restart()
         raise Again("there is nothing behind what came")
     if status in TEMPORARY_STATUSES:
-        raise Again(f"status {status} {words}")
+        raise Again(f"status {status} {reason}")
     if status not in (200, 206):
-        raise UnreachableError(f"{where} refuses to serve the object ({status} {words})", "ask for a fresh URL")
+        raise UnreachableError(f"{server} refuses to serve the object ({status} {reason})", "ask for a fresh URL")
     if status == 206:
         match = _RANGE.fullmatch(answer.headers.get("content-range", ""))
-        if match is None or int(match[1]) != len(got) or int(match[3]) > limit:
-            got.restart()
-            raise IntegrityError(f"{where} sends another part than was asked for", "use another source")
-    elif len(got):
-        got.restart()
-    got.check()
+        if match is None or int(match[1]) != len(download) or int(match[3]) > limit:
+            download.restart()
+            raise IntegrityError(f"{server} sends another part than was asked for", "use another source")
+    elif len(download):
+        download.restart()
+    download.check()
 
 
 def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialDownload) -> None:

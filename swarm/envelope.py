@@ -22,7 +22,7 @@ from protocol.signing import check_signer, open_canonical
 
 MAX_ENVELOPE_BYTES = 32 << 20  # every member holds a whole envelope in memory, together with what it parses to
 MAX_ROUND = 1 << 32
-# EIP-712 domain of members' signatures. No chain and no contract knows a swarm, hence the zeros.
+# EIP-712 domain of members' signatures. The zeros: no chain and no contract knows a swarm.
 DOMAIN = signing.Domain("muster-swarm", "1", 0, "0x" + "00" * 20)
 STRUCT = "Envelope(address member,bytes32 envelope)"
 _ESCAPED = 6  # most bytes of JSON for one byte of text: a control character is `\u` and four digits

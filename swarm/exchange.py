@@ -1,6 +1,6 @@
 """Where members leave and find envelopes: a bucket, or a bucket behind a gate.
 
-Keys are content addresses, so whoever serves the bytes can withhold envelopes and do nothing else."""
+Keys are content addresses, so a server of the bytes can withhold envelopes and do nothing else."""
 
 import hashlib
 import heapq
@@ -116,7 +116,7 @@ class BucketExchange:
         return entry.key
 
     def listed(self) -> Iterator[ListingEntry]:
-        """List from a random start, so that whoever floods the bucket cannot choose what a cut-off listing omits."""
+        """List from a random start, so that flooding the bucket does not decide what a cut-off listing omits."""
         start = PREFIX + secrets.choice(("", "0x")) + secrets.token_hex(8)
         yield from _envelopes(self._bucket.list(PREFIX, start))
         yield from _envelopes(takewhile(lambda path: path <= start, self._bucket.list(PREFIX)))
@@ -124,7 +124,7 @@ class BucketExchange:
     def get(self, entry: ListingEntry, limit: int) -> bytes:
         if not entry.peer:
             return self._bucket.get(entry.key, limit)
-        data = self._bucket.look(entry.path, limit)
+        data = self._bucket.read_document(entry.path, limit)
         if data is None:
             raise MissingObjectError(f"no object {entry.path} in bucket {self._bucket.settings.bucket}")
         check_content(entry.key, data)

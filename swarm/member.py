@@ -23,7 +23,7 @@ from swarm.exchange import BucketExchange, Exchange, GateExchange, RefusedForGoo
 from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
 from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.plausibility import PlausibilityJudge
-from swarm.sampling import InspectedGroup, PeerCap, draw, drawable, weights
+from swarm.sampling import InspectedGroup, PeerCap, draw, draw_weights, drawable
 from swarm.state import MemberProgress, SwarmRound
 from trainer.data.batch import Group
 from trainer.learner import Learner
@@ -117,7 +117,7 @@ class Member:
     swarm: SwarmDocument
     engine: Engine
     learner: Learner
-    rounds: OwnRounds
+    own_rounds: OwnRounds
     inbox: EnvelopeInbox
     retokeniser: Retokeniser
     exchange: Exchange
@@ -127,7 +127,7 @@ class Member:
     judge: PlausibilityJudge | None = None
     held_out: HeldOut | None = None
     measuring: MeasuringConfig | None = None
-    last_round: int = 0
+    final_round: int = 0
     alone: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -138,21 +138,21 @@ class Member:
         """Make the next round, measured if that is due, and record it."""
         number = self.progress.next
         before = self._measure(0) if number == 0 else ()
-        done = self.round(number)
+        done = self.run_round(number)
         result = replace(done, held_out=before + self._measure(number + 1))
         self.progress.finished(self.learner, self.inbox, result)
         return result
 
-    def round(self, number: int) -> SwarmRound:
+    def run_round(self, number: int) -> SwarmRound:
         """Train on the groups of round `number`. The caller records the result before the next round."""
         mix = self.mix
         taken = self._collect(number)
         slots = range(self.swarm.groups)
         # Own groups come first: they show what the current policy says.
-        own = self.rounds.make(self.engine, number, slots[: mix.own])
+        own = self.own_rounds.make(self.engine, number, slots[: mix.own])
         drawn = self._draw(number, own)
         if mix.fill:
-            own += self.rounds.make(self.engine, number, slots[mix.own : mix.total - len(drawn.chosen)])
+            own += self.own_rounds.make(self.engine, number, slots[mix.own : mix.total - len(drawn.chosen)])
         self._share(number, own)
         self.inbox.use(drawn.names, drawn.unfit, drawn.doubted)
         if self.judge is not None:
@@ -188,7 +188,7 @@ class Member:
     def _measure(self, trained: int) -> tuple[tuple[int, float], ...]:
         """Return (rounds trained, held-out reward) if a measurement is due. A failure is left out: the round is trained
         already and must not be tried again for it."""
-        if self.held_out is None or self.measuring is None or not self.measuring.due(trained, self.last_round):
+        if self.held_out is None or self.measuring is None or not self.measuring.due(trained, self.final_round):
             return ()
         try:
             reward = self.held_out.reward(self.engine)
@@ -228,7 +228,7 @@ class Member:
         groups = drawable(inbox.unused(), inbox.state.records, mix.per_peer)
         cap = PeerCap(mix.shared, inbox.active_peers, inbox.recent_use(), mix.even)
         drawn = _Draw()
-        for inspected in draw(groups, JUDGED, seed, weights(groups, inbox.state.records, mix.even)):
+        for inspected in draw(groups, JUDGED, seed, draw_weights(groups, inbox.state.records, mix.even)):
             if not cap.left:
                 break
             if not cap.allows(inspected.peer):
@@ -288,7 +288,7 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | Non
         swarm=document,
         engine=engine,
         learner=learner,
-        rounds=OwnRounds(document.digest, account.address, model, texts, document.text_bytes),
+        own_rounds=OwnRounds(document.digest, account.address, model, texts, document.text_bytes),
         inbox=inbox,
         retokeniser=Retokeniser(model, config.mix.assumed_behaviour_prob),
         exchange=exchange,
@@ -298,7 +298,7 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | Non
         judge=judge_of(config.mix, learner, model),
         held_out=held_out,
         measuring=evaluation,
-        last_round=config.rounds,
+        final_round=config.rounds,
     )
 
 

@@ -60,14 +60,14 @@ def usual(own: Sequence[Shape]) -> Shape:
     return Shape(worst, window, max(shape.length for shape in known))
 
 
-def implausible(shape: Shape, known: Shape) -> str | None:
+def implausible(shape: Shape, usual: Shape) -> str | None:
     """Return why the own policy, whose completions are usually within `known`, would not have said it, or None."""
-    if not shape.worst <= known.worst + TOKEN_SLACK:
-        return f"a token of {shape.worst:.1f} nats, {known.worst:.1f} is usual"
-    if not shape.window <= known.window + SLACK:
-        return f"{shape.window:.1f} nats within {WINDOW} tokens, {known.window:.1f} are usual"
-    if not shape.length <= max(BRIEF, LONGER * known.length):
-        return f"{shape.length} tokens, {known.length} are usual"
+    if not shape.worst <= usual.worst + TOKEN_SLACK:
+        return f"a token of {shape.worst:.1f} nats, {usual.worst:.1f} is usual"
+    if not shape.window <= usual.window + SLACK:
+        return f"{shape.window:.1f} nats within {WINDOW} tokens, {usual.window:.1f} are usual"
+    if not shape.length <= max(BRIEF, LONGER * usual.length):
+        return f"{shape.length} tokens, {usual.length} are usual"
     if not shape.stop <= STOP_SLACK:
         return f"not to end there takes {shape.stop:.1f} nats"
     return None

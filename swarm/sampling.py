@@ -76,7 +76,7 @@ def drawable(offers: Iterable[InspectedGroup], records: Mapping[str, PeerRecord]
     return kept
 
 
-def weights(offers: Sequence[InspectedGroup], records: Mapping[str, PeerRecord], even: bool) -> dict[str, float]:
+def draw_weights(offers: Sequence[InspectedGroup], records: Mapping[str, PeerRecord], even: bool) -> dict[str, float]:
     """Return the weight of each offer by its name: offers of often doubted peers are rarer, but never impossible. With
     `even`, each peer is equally likely, however many of the offers are its own. A poisoner answers as it likes, so all
     of its groups have an advantage; few of an honest peer's do."""

@@ -112,7 +112,7 @@ def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optim
         document = sealed["state"]
         if "outer" in document:
             raise ConfigError(
-                f"the checkpoint {folder} is of a DiLoCo run's coordinator",
+                f"the checkpoint {folder} belongs to a DiLoCo run's coordinator",
                 "run `muster diloco run --coordinator`, or begin a pool from its weights, in another home folder",
             )
         if document["version"] != VERSION:

@@ -3,7 +3,7 @@
 Every rank calls the same methods in the same order. Rank 0 may be busy with chain and bucket for hours between two
 commands: the other ranks wait as long as it sends signs of life. Ranks on one machine meet at a store that listens on
 loopback only, because pickles travel through it. Under torchrun, which several machines need, `Launcher` is not used,
-and whoever reaches its ports can run code in every rank."""
+and anybody who reaches its ports can run code in every rank."""
 
 import logging
 import os

@@ -144,15 +144,15 @@ def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
     ratio does not. `cap` bounds π_old / π_sampled by raising the latter. A token whose π_sampled is no number has no
     loss."""
     sampled = batch.old if batch.sampled is None else batch.sampled
-    known = ~torch.isnan(sampled)
-    sampled = torch.where(known, torch.maximum(sampled, batch.old - math.log(cap)).clamp(max=0.0), batch.old)
+    has_sampled = ~torch.isnan(sampled)
+    sampled = torch.where(has_sampled, torch.maximum(sampled, batch.old - math.log(cap)).clamp(max=0.0), batch.old)
     log_ratio = batch.logp - sampled
     moved = batch.logp.exp() - sampled.exp()
     high = (batch.advantage > 0) & (moved > config.mask_high)
     low = (batch.advantage < 0) & (moved < -config.mask_low)
     policy = torch.where(high | low, 0.0, -batch.advantage * ratio(log_ratio))
     loss = policy + config.squared_log_ratio * log_ratio.square()
-    return TokenLoss(torch.where(known, loss, 0.0), low & known, high & known)
+    return TokenLoss(torch.where(has_sampled, loss, 0.0), low & has_sampled, high & has_sampled)
 
 
 # By `train.algorithm.loss.name`. A policy loss is a function of the batch, its own settings and the importance cap.
@@ -187,7 +187,7 @@ def token_weights(config: AlgorithmConfig, sequence: Tensor, tokens: float, sequ
     """Return the weights [N] float32 of the tokens' losses, whose weighted sum over all ranks is a minibatch's loss.
 
     `tokens`, `sequences`: of the minibatch's outputs over all ranks. A share of the dropped groups' is included, so
-    that a step with little signal moves little; hence no integers. By "tokens" every token counts alike (INTELLECT-2,
+    that a step with little signal moves little; so no integers. By "tokens" every token counts alike (INTELLECT-2,
     DAPO), by "sequences" every sequence (GRPO); by "constant" no sequence's length changes any weight (Dr. GRPO)."""
     if config.normaliser == "sequences":
         return 1 / (torch.bincount(sequence)[sequence].float() * max(1.0, sequences))

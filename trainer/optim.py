@@ -50,7 +50,7 @@ class OneByOneAdamW(_OneByOne, torch.optim.AdamW):
 
 
 class Muon(_OneByOne, torch.optim.Muon):
-    """torch's Muon, but for two things. A sharded matrix is gathered for its update, which every rank computes alike:
+    """torch's Muon with two differences. A sharded matrix is gathered for its update, which every rank computes alike:
     torch's own exchanges products of shards many times a matrix, and sharding saves memory here, not time. And on a
     processor the update is made orthogonal in fp32: torch rounds to bfloat16 everywhere, which takes a hundred times
     longer where there are no instructions for it."""
@@ -125,9 +125,7 @@ def build_optimizers(model: Any, config: TrainConfig, offload: bool = False) -> 
         }
         matrices = [parameter for parameter in parameters if id(parameter) in in_blocks]
         parameters = [parameter for parameter in parameters if id(parameter) not in in_blocks]
-        muon = Muon(
-            matrices, lr=method.learning_rate, weight_decay=method.weight_decay, momentum=method.momentum
-        )
+        muon = Muon(matrices, lr=method.learning_rate, weight_decay=method.weight_decay, momentum=method.momentum)
         optimizers.append(muon)
     groups = [
         {"params": [parameter for parameter in parameters if parameter.ndim >= 2], "weight_decay": method.weight_decay},

@@ -131,17 +131,17 @@ class ConversationEncoder:
         for number, message in enumerate(conversation.messages):
             if message.role != "assistant":
                 continue
-            before = self._text(conversation.messages[:number], prompt=True)
-            if not before.startswith(encoded):
+            prompt = self._text(conversation.messages[:number], prompt=True)
+            if not prompt.startswith(encoded):
                 what = "the model's chat template changes earlier turns when a new one follows"
                 raise ConfigError(what, "split the data into conversations of one answer each")
-            answered, whole = before + message.text, self._text(conversation.messages[: number + 1], prompt=False)
-            if not whole.startswith(answered):
+            answered, full_text = prompt + message.text, self._text(conversation.messages[: number + 1], prompt=False)
+            if not full_text.startswith(answered):
                 hint = "write the data as the template does, or set `chat_template` = false"
                 raise ConfigError("the model's chat template changes what the assistant says", hint)
-            end = whole[len(answered) :].rstrip() or str(self._tokenizer.eos_token)
+            end = full_text[len(answered) :].rstrip() or str(self._tokenizer.eos_token)
             answer = [(part.text, part.learned) for part in message.parts]
-            for text, wanted in ((before[len(encoded) :], False), *answer, (end, answer[-1][1])):
+            for text, wanted in ((prompt[len(encoded) :], False), *answer, (end, answer[-1][1])):
                 # A template brings its own special tokens; a prompt without one gets the tokenizer's, as in training
                 # by RL.
                 ids = self._tokenizer.encode(text, add_special_tokens=not (tokens or self._template))

@@ -204,13 +204,13 @@ def shortest_run(files: Sequence[FileEvidence], most: int, spare: float = SPARE_
         wealth = np.logaddexp(wealth, -math.log(number * (number + 1))) + paid
         total = np.logaddexp.reduce(np.logaddexp(wealth, -math.log(number + 1)), axis=1)
         peak = np.maximum(peak, total - math.log(bets))
-        kept = accepted <= (most if best is None else min(most, best[0]))
+        open_runs = accepted <= (most if best is None else min(most, best[0]))
         if file.accepted:  # and ends with one
-            proven = kept & (peak >= LIMIT_NATS + spare)
+            proven = open_runs & (peak >= LIMIT_NATS + spare)
             for count, start in zip(accepted[proven].tolist(), first[proven].tolist(), strict=True):
                 best = min(best or (count, -start, index), (count, -start, index))
-            kept &= ~proven
-        first, accepted, peak, wealth = first[kept], accepted[kept], peak[kept], wealth[kept]
+            open_runs &= ~proven
+        first, accepted, peak, wealth = first[open_runs], accepted[open_runs], peak[open_runs], wealth[open_runs]
     if best is None:
         return None
     count, start, last = best[0], -best[1], best[2]
@@ -310,7 +310,7 @@ def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Ve
         about = verdict.pool, verdict.node, verdict.sha256, verdict.lane_seed, verdict.config_hash
         sha256 = record.named[sequence].sha256.hex()
         if about != (record.challenge.pool, record.challenge.node, sha256, trial.seed.hex(), record.config_hash.hex()):
-            raise IntegrityError(f"its verdict on file {sequence} is of another file, draw or pool", "ask its voter")
+            raise IntegrityError(f"its verdict on file {sequence} concerns another file, draw or pool", "ask its voter")
         # A file that is refused before the model's pass, or that nobody has, has no rows that anybody looked at.
         missed = set(record.rows(sequence)) - set(verdict.audited)
         if verdict.code.is_accept and missed:

@@ -33,7 +33,7 @@ class FeeCollection:
     def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
         self._voters, self._tasks, self._publisher = collaborators.voters, collaborators.tasks, publisher
         self.closed: set[tuple[int, int]] = set()
-        """Lanes whose committees of ours are paid; a reorganisation may undo that."""
+        """Lanes whose committees are paid, of those we sat in; a reorganisation may undo that."""
 
     def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
         if not lane.round.settled:
@@ -151,7 +151,7 @@ class Keeper:
         delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
         now = time.monotonic()
         if key not in self._due:
-            # What was due an hour ago was done, or starts anew.
+            # What was due an hour ago was done, or starts again.
             self._due = {other: due for other, due in self._due.items() if now < due + _STALE_SECONDS}
             self._due[key] = now + delay
         if now >= self._due[key]:

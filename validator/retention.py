@@ -191,7 +191,7 @@ class RetentionStore:
 
 def must_retain(state: State, file: FileId, sha256: bytes, now: int) -> bool:
     """Whether the bytes retained under an id may still have to be shown, as of chain time `now`: until the file's
-    outcome can change no more, whoever's vote it rests on."""
+    outcome can change no more, no matter whose vote it rests on."""
     submission = state.submissions.get(file)
     return submission is not None and submission.sha256 == sha256 and not submission.is_final(now)
 

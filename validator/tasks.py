@@ -67,9 +67,9 @@ class TransactionTasks:
     ) -> None:
         mined, pause = head + 1, 0.0
         try:
-            done = task()
-            if isinstance(done, Receipt):
-                mined = done.block
+            outcome = task()
+            if isinstance(outcome, Receipt):
+                mined = outcome.block
             log.info("%s: done", what)
         except MusterError as error:
             mined, pause = -1, _RETRY
@@ -79,8 +79,8 @@ class TransactionTasks:
             log.exception("%s failed", what)
         with self._lock:
             self._running.discard(key)
-            before, _ = self._failed.pop(key, (0, 0.0))
+            failures, _ = self._failed.pop(key, (0, 0.0))
             if pause:
-                pause = min(pause * 2.0 ** min(before, 30), max(longest, pause))
-                self._failed[key] = before + 1, time.monotonic() + pause
+                pause = min(pause * 2.0 ** min(failures, 30), max(longest, pause))
+                self._failed[key] = failures + 1, time.monotonic() + pause
             self._mined[key] = mined

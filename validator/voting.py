@@ -83,7 +83,7 @@ class Vote(ABC):
     are voted on; `audit_seed` draws the rows of theirs that are audited.
 
     needs_bytes: only a file whose bytes could not be had may be called unavailable.
-    always_answers: a seat that could not judge casts its fallback vote whatever kept it, and whoever chose the pool.
+    always_answers: a seat that could not judge casts its fallback vote whatever kept it, no matter who chose the pool.
     as_worker: files are measured by the engine that made them.
     whole: one missing file decides for all.
     """
@@ -266,26 +266,26 @@ class Voting:
 
     def advance(self, state: State, pool: Pool, vote: Vote, now: int) -> None:
         """Do what is due for each of our members."""
-        where, seed, digest = vote.task_key
+        task, seed, digest = vote.task_key
         for member, seat, voter in ours(vote.committee, self.voters):
-            ready = self._ballots.ready(where, seat, seed, digest)
+            ready = self._ballots.ready(task, seat, seed, digest)
             committed = vote.current.commits.get(member)
-            matching = self._ballots.committed(where, seat, committed) if committed else None
+            matching = self._ballots.committed(task, seat, committed) if committed else None
             action = member_action(vote.current, member, ready is not None, matching is not None, now)
             if action is SeatAction.JUDGE:
                 ready = self._ballot(pool, vote, seat, voter, now)
             if action in (SeatAction.JUDGE, SeatAction.COMMIT) and ready is not None:
                 if last_to_commit(vote.current, member):
-                    cast, what = partial(self._reveal, vote.commit_and_reveal, voter, member, ready), "votes"
+                    cast, verb = partial(self._reveal, vote.commit_and_reveal, voter, member, ready), "votes"
                 else:
-                    cast, what = partial(vote.commit, self.voters[voter], member, ready), "commits"
-                self._tasks.run((where, seat, "commit"), state.head, f"{where} seat {seat} {what}", cast)
+                    cast, verb = partial(vote.commit, self.voters[voter], member, ready), "commits"
+                self._tasks.run((task, seat, "commit"), state.head, f"{task} seat {seat} {verb}", cast)
             elif action is SeatAction.REVEAL and matching is not None:
                 reveal = partial(self._reveal, vote.reveal, voter, member, matching)
-                self._tasks.run((where, seat, "reveal"), state.head, f"{where} seat {seat} reveals", reveal)
-            elif action is SeatAction.LOST and committed and self._is_news(f"{where} {seat}"):
-                why = self._ballots.why_lost(where, seat, committed)
-                log.error("%s: seat %d CANNOT REVEAL the vote that it committed, and is fined: %s", where, seat, why)
+                self._tasks.run((task, seat, "reveal"), state.head, f"{task} seat {seat} reveals", reveal)
+            elif action is SeatAction.LOST and committed and self._is_news(f"{task} {seat}"):
+                why = self._ballots.why_lost(task, seat, committed)
+                log.error("%s: seat %d CANNOT REVEAL the vote that it committed, and is fined: %s", task, seat, why)
 
     def end_turn(self) -> set[TaskKey]:
         """Return what all rounds of this turn want judged."""

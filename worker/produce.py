@@ -93,19 +93,19 @@ class Producer:
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = []
-        for planned, done in zip(plan, completions, strict=True):
+        for planned, completion in zip(plan, completions, strict=True):
             problem = planned.assignment
-            score = self.environment.score(problem.problem_seed, problem.target_length, done.tokens)
+            score = self.environment.score(problem.problem_seed, problem.target_length, completion.tokens)
             rows.append(
                 Rollout(
                     **vars(problem),
                     sample=planned.sample,
                     prompt_tokens=planned.prompt,
-                    output_tokens=done.tokens,
-                    finish=done.finish,
-                    logprobs=done.logprobs,
+                    output_tokens=completion.tokens,
+                    finish=completion.finish,
+                    logprobs=completion.logprobs,
                     **vars(score),
-                    proofs=done.proofs,
+                    proofs=completion.proofs,
                 )
             )
         return rows

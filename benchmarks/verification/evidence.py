@@ -323,7 +323,7 @@ SAVED = ("int8 weights", "int8 KV cache", "skipped layer")
 
 def _price(rows: Sequence[Row]) -> list[Row]:
     """Return what one identity gains at most at Base Sepolia's terms if it is told the file that would convict it, and
-    leaves with the one before, paid in full. A new identity starts anew."""
+    leaves with the one before, paid in full. A new identity starts from nothing."""
     terms = tomllib.loads((FOLDER / "terms" / "base-sepolia.toml").read_text())
     pay = parse_tokens(terms["rate"]) * FILE_UNITS / TOKEN
     priced = [row for row in rows if (row["label"], row["dtype"]) == ("cheat", BFLOAT16) and row["name"] in SAVED]

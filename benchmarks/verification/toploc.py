@@ -54,18 +54,18 @@ def awkward(width: int, rows: int, kind: int, source: torch.Generator) -> torch.
 def equality(reference: Any, width: int, chunks: int) -> tuple[int, int]:
     """Return how many chunks have equal proofs which each side verifies without an error, of how many."""
     source = torch.Generator().manual_seed(width)
-    same = done = 0
-    while done < chunks:
-        hidden = awkward(width, 50 * CHUNK, done // 50, source)
-        mine = ours.build(hidden)
-        theirs = reference.build_proofs_bytes(list(hidden), CHUNK, TOP_K, skip_prefill=True)
-        here = ours.verify(hidden, theirs)
-        there = reference.verify_proofs_bytes(hidden, mine, CHUNK, TOP_K, skip_prefill=True)
-        for a, b, c, d in zip(mine, theirs, here, there, strict=True):
+    same = compared = 0
+    while compared < chunks:
+        hidden = awkward(width, 50 * CHUNK, compared // 50, source)
+        our_proofs = ours.build(hidden)
+        their_proofs = reference.build_proofs_bytes(list(hidden), CHUNK, TOP_K, skip_prefill=True)
+        our_results = ours.verify(hidden, their_proofs)
+        their_results = reference.verify_proofs_bytes(hidden, our_proofs, CHUNK, TOP_K, skip_prefill=True)
+        for a, b, c, d in zip(our_proofs, their_proofs, our_results, their_results, strict=True):
             clean = c.exponent_mismatches == c.mantissa_mean == d.exp_mismatches == d.mant_err_mean == 0
             same += a == b and clean
-        done += 50
-    return same, done
+        compared += 50
+    return same, compared
 
 
 def _times(reference: Any, width: int, chunks: int, repeats: int, out: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Follows the suite's events with a durable cursor, through restarts, reorganisations and chains that lose their end.
 
 Before each step the block at the cursor is compared with the chain's. If it is gone, the newest stored block that the
-chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew.
+chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed again.
 
 Far below the head, logs are asked for by ranges of blocks, and only kept if the range's last block is the same before
 and after. Near the head, where chains reorganise and an endpoint's index of logs may lag behind its blocks, every
@@ -193,17 +193,17 @@ class Follower:
         if isinstance(answer, RpcError):
             if first == last or _lacks_block(answer):
                 raise self._refusal(answer, last)
-            asked = last - first + 1
+            block_count = last - first + 1
             # Doubling the range later must not run into the same refusal again.
-            self._max_range, self._range = max(1, asked - 1), max(1, asked // 4)
-            what = f"refuses {asked} blocks of logs ({answer.message})"
-            log.info("%s %s; asking for %d", self._client.url, what, self._range)
+            self._max_range, self._range = max(1, block_count - 1), max(1, block_count // 4)
+            refusal = f"refuses {block_count} blocks of logs ({answer.message})"
+            log.info("%s %s; asking for %d", self._client.url, refusal, self._range)
             return []
-        before = self._store.hash_at(first - 1)
-        *parent, again = self._client.blocks([*([first - 1] if before else ()), last])
+        known_parent = self._store.hash_at(first - 1)
+        *parent, end_now = self._client.blocks([*([first - 1] if known_parent else ()), last])
         # The cursor's own block may have gone since it was compared: what follows is then another branch's.
-        held = all(block is not None and block.hash == before for block in parent)
-        if again is None or again.hash != end.hash or not held:
+        same_parent = all(block is not None and block.hash == known_parent for block in parent)
+        if end_now is None or end_now.hash != end.hash or not same_parent:
             raise _Moved
         self._range = min(self._range * 2, self._max_range)
         with self._distrusting():

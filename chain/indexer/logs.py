@@ -1,4 +1,4 @@
-"""Raw JSON-RPC logs: what of an endpoint's answer is believed, and the events that they stand for.
+"""Raw JSON-RPC logs: which parts of an endpoint's answer count, and the events that they stand for.
 
 A log is stored as it was accepted here, and decoded from the store from then on.
 """

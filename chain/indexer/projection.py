@@ -147,7 +147,7 @@ def _without(state: State, lanes: Iterable[FinalLane], payments: int) -> State:
             if claimable and (hint is None or file.cumulative > hint.cumulative):
                 accounts[file.pool, file.node] = replace(account, archived_hint=file.sequence)
     for of, numbers in _numbers(state):
-        # Those behind a file that is not final stay: whoever looks for what is not begins with them.
+        # Those behind a file that is not final stay: a search for those that are not begins with them.
         live = (dict.__contains__(tables["lanes"], (of[0], number >> 4)) for number in numbers.kept)
         gone = next((position for position, here in enumerate(live) if here), len(numbers.kept))
         if gone:
@@ -259,14 +259,14 @@ class Projection:
                     del lanes[key]
         payments, before = checkpoint.payments, dict(_numbers(checkpoint))
         checkpoint = _without(checkpoint, lanes.values(), len(payments))
-        kept = {field.name: getattr(checkpoint, field.name) for field in fields(State) if field.name != "archive"}
-        kept |= {name: dict(kept[name]) for name in _FILE_TABLES}
+        tables = {field.name: getattr(checkpoint, field.name) for field in fields(State) if field.name != "archive"}
+        tables |= {name: dict(tables[name]) for name in _FILE_TABLES}
         numbers = {
             (*key, before[key].archived): before[key].kept[: after.archived - before[key].archived]
             for key, after in _numbers(checkpoint)
         }
         try:
-            self._archive.save(final, kept, lanes, payments, numbers)
+            self._archive.save(final, tables, lanes, payments, numbers)
         except sqlite3.OperationalError as error:
             raise MusterError(f"the archive cannot be written: {error}", "make room on its disk") from None
         self._checkpoint = checkpoint

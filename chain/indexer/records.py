@@ -467,7 +467,7 @@ class Lane:
 class Trial(Panel):
     """A jury on one submission, or on a node challenge's, of which `sequence` is the last. Once its case is over
     (`settled`), `code` is what its jurors were judged by (0: nothing). Of a case's first jury: `appeal_until` from its
-    verdict on, whoever appealed as `appellant`, and the second jury's trial as `next` (0: none)."""
+    verdict on, the appealing party as `appellant`, and the second jury's trial as `next` (0: none)."""
 
     trial: int
     pool: int

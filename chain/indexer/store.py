@@ -55,7 +55,7 @@ def _version() -> str:
 
 class Archive:
     """A checkpoint of the projected state, and what left it for good, in a file or in memory. Thread-safe. It stays
-    readable for whoever holds a state after the event store was closed."""
+    readable for the holder of a state after the event store was closed."""
 
     def __init__(self, path: Path | None = None) -> None:
         options: Any = {"isolation_level": None, "check_same_thread": False, "timeout": 10}
@@ -72,7 +72,7 @@ class Archive:
 
     def _lane(self, pool: int, lane: int) -> FinalLane | None:
         if pool >> 63 or lane >> 63:
-            return None  # SQLite takes no such number, and whoever announces a mirror names any
+            return None  # SQLite takes no such number, and an announced mirror may name any
         with self._mutex:
             query = "SELECT record FROM lanes WHERE pool = ? AND lane = ?"
             row = self._db.execute(query, (pool, lane)).fetchone()
@@ -145,7 +145,7 @@ class EventStore:
         self._mutex = threading.RLock()
         self._lock_file = FileLock(path.with_name(path.name + ".lock"), thread_local=False)
         try:
-            # A moment's patience: whoever looks whether we run (protocol.files) holds it for as long as that takes.
+            # Wait a moment: a check of whether we run (protocol.files) holds it for as long as it takes.
             self._lock_file.acquire(timeout=0.5)
         except Timeout:
             raise ConfigError(f"another process uses {path}", "stop it, or name another data folder") from None

@@ -39,7 +39,7 @@ def init(
 
         worker = load_document(config, WorkerConfig)
         if worker.text is None:
-            raise ConfigError(f"{config} is of no text worker", "give it `text`")
+            raise ConfigError(f"{config} configures no text worker", "give it `text`")
         corpus = text_corpus(worker.text)
         for number in range(len(corpus)):
             corpus.text(number)  # names what is no document, before a run begins

@@ -46,7 +46,7 @@ def propose(
     resume: Annotated[bool, typer.Option("--resume", help="Allow them again before the pause ends by itself.")] = False,
     mint: Annotated[str | None, typer.Option(metavar="ADDRESS=TOKENS", help="Mint test tokens for an address.")] = None,
 ) -> None:
-    """Propose a pause, its end, or test tokens. The guardian pauses at once; whoever owns the token mints at once."""
+    """Propose a pause, its end, or test tokens. The guardian pauses at once; the token's owner mints at once."""
     if sum((pause, resume, mint is not None)) != 1:
         raise ConfigError("one change is proposed at a time", "pass one of --pause, --resume and --mint")
     session = by.open()
@@ -92,7 +92,7 @@ def execute(
 
 
 def _schedule(session: "Session", call: "ContractCall[Receipt]", title: str, by: Paying) -> None:
-    """Schedule a call that would succeed if the timelock made it now, but for having to wait its turn."""
+    """Schedule a call that would succeed if the timelock made it now."""
     from chain.errors import ContractError
 
     timelock = session.suite.timelock

@@ -280,7 +280,7 @@ def _record(client: PoolClient, state: State, number: int) -> ChallengeRecord:
         raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
     challenge = state.challenges[number]
     if challenge.pool != client.config.pool:
-        raise ConfigError(f"challenge {number} is of pool {challenge.pool}", f"pass --pool {challenge.pool}")
+        raise ConfigError(f"challenge {number} belongs to pool {challenge.pool}", f"pass --pool {challenge.pool}")
     document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[challenge.pool]
     return ChallengeRecord(
         challenge=challenge,
@@ -362,12 +362,12 @@ def challenge_text(document: dict[str, Any]) -> str:
         head["by us"] = f"{ours['code']}: {ours['why']}"
     parts = [fields(head | {"votes": document["majority"], "outcome": document["outcome"]})]
     judged = {"ours": ours} | {f"seat {vote['seat']}": vote["document"] for vote in document["votes"]}
-    if known := {who: ballot for who, ballot in judged.items() if ballot and "nats" in ballot}:
-        first = next(iter(known.values()))
-        rows = [[name, *(f"{ballot['nats'][name]:.1f}" for ballot in known.values())] for name in first["nats"]]
-        rows.append(["together", *(f"{ballot['peak']:.1f}" for ballot in known.values())])
+    if ballots := {who: ballot for who, ballot in judged.items() if ballot and "nats" in ballot}:
+        first = next(iter(ballots.values()))
+        rows = [[name, *(f"{ballot['nats'][name]:.1f}" for ballot in ballots.values())] for name in first["nats"]]
+        rows.append(["together", *(f"{ballot['peak']:.1f}" for ballot in ballots.values())])
         limit = f"an honest node reaches {first['limit']:.1f} nats once in a million lives"
-        parts.append(table(["nats", *known], rows) + "\n" + limit)
+        parts.append(table(["nats", *ballots], rows) + "\n" + limit)
     agrees, votes = {None: "-", True: "yes", False: "NO"}, []
     for vote in document["votes"]:
         own = vote["document"] or {}
@@ -378,5 +378,5 @@ def challenge_text(document: dict[str, Any]) -> str:
         parts.append("\n".join(notes))
     if document["faults"]:
         return "\n\n".join([*parts, "\n".join(f"WRONG: {printable(fault, 300)}" for fault in document["faults"])])
-    done = "it is open: nothing to compare yet" if document["open"] else "the outcome follows from the votes"
-    return "\n\n".join([*parts, f"{done}; nothing is wrong"])
+    conclusion = "it is open: nothing to compare yet" if document["open"] else "the outcome follows from the votes"
+    return "\n\n".join([*parts, f"{conclusion}; nothing is wrong"])

@@ -125,8 +125,8 @@ class StatusLook:
 
 
 def alarm_lines(alarms: Iterable[Alarm]) -> list[str]:
-    """Return what is wrong and its cure, a line each; services are strangers."""
-    return [printable(f"{alarm.what}: {alarm.cure}", 400) for alarm in alarms]
+    """Return what is wrong and what to do, a line each; services are strangers."""
+    return [printable(f"{alarm.what}: {alarm.hint}", 400) for alarm in alarms]
 
 
 def ago(when: float, now: float) -> str:
@@ -487,7 +487,7 @@ def _pool_chores(number: str, chain: Facts) -> list[str]:
     if view["step"] < 0:
         lines.append("publish policy step 0: muster pool train")
     elif not _members(view):
-        lines.append("find nodes: whoever has a stake joins by `muster node up --pool URL`")
+        lines.append("find nodes: an operator with a stake joins by `muster node up --pool URL`")
     if chain["file"] and chain["free"] < _FEW_FILES * chain["file"]:
         left = chain["free"] // chain["file"]
         lines.append(f"the free budget buys {left} more of the largest files: muster pool fund {pool}")

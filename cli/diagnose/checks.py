@@ -54,7 +54,7 @@ _GAS = {
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found. `state` is ok, failed, or note (worth knowing, nothing to do); `hint` is the cure."""
+    """What one check found. `state` is ok, failed, or note (worth knowing, nothing to do); `hint` says what to do."""
 
     check: str
     state: str
@@ -121,8 +121,8 @@ def isolation(image: str) -> Check:
     choice = choose("auto", image)
     reasons = "; ".join(f"{mode.value}: {why}" for mode, why in choice.why_not.items())
     if choice.mode is Mode.PLAIN:
-        cure = "apt-get install bubblewrap, or podman and an image"
-        return note("isolation", f"a worker would not be kept apart from this machine ({reasons}); {cure}")
+        hint = "apt-get install bubblewrap, or podman and an image"
+        return note("isolation", f"a worker would not be kept apart from this machine ({reasons}); {hint}")
     limits = "" if choice.accounting else ", limits per process only: no cgroup can be made"
     return ok("isolation", f"{choice.mode.value} works{limits}" + (f" ({reasons})" if reasons else ""))
 
@@ -134,7 +134,7 @@ def disk(folder: Path) -> Check:
         return failed("disk", f"cannot write in {at}", "check its permissions, or name another `home` in the profile")
     free = free_bytes(at) or 0
     full = surroundings(WatchLimits(), Facts(time.time(), free={str(at): free}))
-    return failed("disk", full[0].what, full[0].cure) if full else ok("disk", f"{at}: {free / GIB:.1f} GiB free")
+    return failed("disk", full[0].what, full[0].hint) if full else ok("disk", f"{at}: {free / GIB:.1f} GiB free")
 
 
 # Hardware and engines
@@ -176,8 +176,8 @@ def judge_gpu(device: str, cards: Sequence[Gpu], build: str) -> Check:
         what = f"the profile wants {device}, torch {build or 'is not installed or'} is a build without CUDA"
         return failed("gpu", what, "run `make setup` on this machine, or `uv sync --extra cuda` in its environment")
     what = f"the profile wants {device}, torch {build} can use none {there}" + (f"; {hidden}" if hidden else "")
-    cure = "install NVIDIA's driver, and torch's build for its CUDA; correct CUDA_VISIBLE_DEVICES; or set cpu"
-    return failed("gpu", what, cure)
+    hint = "install NVIDIA's driver, and torch's build for its CUDA; correct CUDA_VISIBLE_DEVICES; or set cpu"
+    return failed("gpu", what, hint)
 
 
 def serving(service: str) -> Check:
@@ -282,7 +282,7 @@ def service_checks(url: str | None) -> Iterator[Check]:
     alarms = surroundings(WatchLimits(), Facts(time.time(), service=facts))
     for alarm in alarms:
         mild = alarm.name == "version_behind"
-        yield note("version", alarm.what) if mild else failed("service", alarm.what, alarm.cure)
+        yield note("version", alarm.what) if mild else failed("service", alarm.what, alarm.hint)
     if not alarms:
         yield ok("service", f"{url} answers, and this clock is {facts.clock_offset:+.0f} s off its own")
 

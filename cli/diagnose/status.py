@@ -107,15 +107,15 @@ def look_at_process(home: Path | None) -> StatusPart:
         return StatusPart("process", None, "it is not known where its home is: muster init")
     retained, engines = _document(home / RETAINED), _document(home / ENGINES)
     try:
-        kept: Facts = {name: int(retained[name]) for name in ("files", "bytes", "oldest")}
-        kept |= {name: printable(str(retained[name]), 500) for name in ("where", "problem")}
+        retention: Facts = {name: int(retained[name]) for name in ("files", "bytes", "oldest")}
+        retention |= {name: printable(str(retained[name]), 500) for name in ("where", "problem")}
     except (ValueError, KeyError, TypeError):
-        kept = {}
+        retention = {}
     facts = {
         "log": last_line(log_of(home)),
         "unsubmitted": len(list(home.glob("*/journal/*.json"))),
         "unserved": unserved_pools(home),
-        "retained": kept,
+        "retained": retention,
         "engines": [printable(str(name), 40) for name in engines] if isinstance(engines, list) else [],
     }
     if runs(home):
@@ -274,7 +274,7 @@ def _explain_refused(view: Facts, state: State, last: int, url: str, down: str) 
 
 
 def validator_status(look: PoolReading, address: str) -> tuple[Facts, str]:
-    """Answer for whoever owns seats or votes for them."""
+    """Answer for an account that owns seats or votes for them."""
     chain = look_at_chain(look, (address,), lambda session: _seats_facts(session, session.state(), address))
     known = chain.facts or {}
     owner = known["seats"][0]["owner"] if known.get("seats") else address
@@ -306,22 +306,22 @@ def _seats_facts(session: Session, state: State, address: str) -> Facts:
 
 
 def pool_status(look: PoolReading) -> tuple[Facts, str]:
-    """Answer for a pool; about its processes too where the owner's profile is of this pool."""
+    """Answer for a pool; about its processes too where the owner's profile is for this pool."""
     chain = look_at_chain(look, (look.pool,), lambda session: _pool_facts(session, look.number(session)))
-    known = chain.facts or {}
-    url = (look.pool.url if look.pool else None) or (known["view"]["service"]["url"] if known else None)
+    facts = chain.facts or {}
+    url = (look.pool.url if look.pool else None) or (facts["view"]["service"]["url"] if facts else None)
     service = look_at_service(url, STATUS)
-    pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
+    pool = facts["view"]["pool"] if facts else (look.pool.number if look.pool else None) or 0
     profile = find_profile("owner")
     home = profile.home if profile and profile.pool == pool else None
-    around, _ = look_around(url, home, known.get("config", ""), owner=True)
+    around, _ = look_around(url, home, facts.get("config", ""), owner=True)
     looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
-    gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
-    missing = "" if service.down else pool_without_evidence(url, known)
+    stopped = {role: part.down for role, part in looks.items() if part.down and part.seen}
+    missing = "" if service.down else pool_without_evidence(url, facts)
     looked = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
-    answers = pool_answers(looked, gone, missing)
-    view = known["view"] | {"free": known["free"]} if known else {}
-    details = [views.pool_text(view)] if known else []
+    answers = pool_answers(looked, stopped, missing)
+    view = facts["view"] | {"free": facts["free"]} if facts else {}
+    details = [views.pool_text(view)] if facts else []
     view |= {"no_evidence": missing} if missing else {}
     return view | answers, "\n\n".join([answers_text(answers), *details])
 

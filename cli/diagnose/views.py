@@ -74,15 +74,15 @@ def votes_on(state: State, sub: Submission) -> dict[int, int]:
 
 def node_view(state: State, node: str, now: int, pool: int | None = None) -> dict[str, Any] | None:
     """One node; `now` is chain time. None when it is not registered. With `pool`, only that pool's account."""
-    known = state.nodes.get(node)
-    if known is None:
+    record = state.nodes.get(node)
+    if record is None:
         return None
     accounts = [a for (of, who), a in sorted(state.accounts.items()) if who == node and pool in (None, of)]
-    locked = known.pool or known.frozen or now < known.release_at  # all of the stake or nothing, as on chain
+    locked = record.pool or record.frozen or now < record.release_at  # all of the stake or nothing, as on chain
     return {
         "node": node,
-        **picked(known, "operator", "stake", "slashed", "pool", "release_at"),
-        "withdrawable": 0 if locked else known.stake,
+        **picked(record, "operator", "stake", "slashed", "pool", "release_at"),
+        "withdrawable": 0 if locked else record.stake,
         "accounts": [account_view(state, account, now) for account in accounts],
     }
 

@@ -73,7 +73,7 @@ def calibrate(
     emit(summary, key.json, lambda: _text(summary, apply))
 
 
-def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
+def _measured(options: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
     """Measure, sign and write. All that may fail after hours of measuring (password, file) is tried first."""
     from calibration.document import applicable, subject
     from calibration.measuring import calibrate
@@ -81,23 +81,23 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     from protocol.config import PoolConfig
     from runtime.keystore import open_key
 
-    if asked.pool_config is None or asked.weights is None or asked.out is None:
+    if options.pool_config is None or options.weights is None or options.out is None:
         raise ConfigError("measuring needs --pool-config, --weights and --out", "or pass --verify FILE")
-    config = PoolConfig.load(asked.pool_config)
-    pairs = parse_pairs(asked.worker or ["transformers"], asked.verifier or ["transformers"], config)
-    batches = tuple(dict.fromkeys(asked.batch or (1, 8, 64)))
+    config = PoolConfig.load(options.pool_config)
+    pairs = parse_pairs(options.worker or ["transformers"], options.verifier or ["transformers"], config)
+    batches = tuple(dict.fromkeys(options.batch or (1, 8, 64)))
     plan = Plan(
-        asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads, asked.audit_rate,
-        asked.false_reject, asked.safety,
+        options.pool_config, options.weights, pairs, options.files, batches, options.seed, options.threads,
+        options.audit_rate, options.false_reject, options.safety,
     )  # fmt: skip
-    if asked.out.exists():
-        raise ConfigError(f"{asked.out} exists", "choose another --out")
-    if not os.access(asked.out.absolute().parent, os.W_OK):
-        raise ConfigError(f"cannot write into {asked.out.absolute().parent}", "choose another --out")
+    if options.out.exists():
+        raise ConfigError(f"{options.out} exists", "choose another --out")
+    if not os.access(options.out.absolute().parent, os.W_OK):
+        raise ConfigError(f"cannot write into {options.out.absolute().parent}", "choose another --out")
     if apply is not None:
         applicable(apply, subject(config))
     document = calibrate(plan, open_key(key_path(key.keystore), key.password_file))
-    write_file(asked.out, document.canonical() + b"\n", "choose another path")
+    write_file(options.out, document.canonical() + b"\n", "choose another path")
     return document
 
 

@@ -62,23 +62,23 @@ def _table(
     """Yield the fields of a model: plain ones first, as TOML wants them. `off` makes comments of what is not set."""
     parts = []
     for name, field in kind.model_fields.items():
-        given = getattr(value, name) if value is not None else _default(field)
-        if isinstance(given, dict) or _models(field):
-            parts.append((f"{path}.{name}".lstrip("."), field, given))
+        setting = getattr(value, name) if value is not None else _default(field)
+        if isinstance(setting, dict) or _models(field):
+            parts.append((f"{path}.{name}".lstrip("."), field, setting))
         else:
             yield from _comment(field)
-            yield _assignment(name, given, off)
-    for table_path, field, given in parts:
+            yield _assignment(name, setting, off)
+    for table_path, field, setting in parts:
         yield ""
         yield from _comment(field)
         many, kinds = get_origin(field.annotation) is tuple, _models(field)
-        if isinstance(given, dict):
+        if isinstance(setting, dict):
             yield _header(table_path, False, off)
-            yield from (_assignment(key, each, off) for key, each in given.items())
+            yield from (_assignment(key, each, off) for key, each in setting.items())
             if table_path == "environments.params":
-                yield from (_assignment(key, each, True) for key, each in unset.items() if key not in given)
+                yield from (_assignment(key, each, True) for key, each in unset.items() if key not in setting)
         else:
-            values = given or () if many else [given] if given is not None else []
+            values = setting or () if many else [setting] if setting is not None else []
             for entry in values:
                 yield _header(table_path, many, off)
                 yield from _table(type(entry), entry, table_path, off, unset)

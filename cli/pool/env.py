@@ -89,7 +89,7 @@ def check(
             for target in chosen
         ]
         sound = not any(check.findings for check in checks)
-        kept = keep_file(path, config.content) if keep and sound else None
+        copied_to = keep_file(path, config.content) if keep and sound else None
         documents = [
             vars(check) | {"content": each.environment.declared.content}
             for each, check in zip(chosen, checks, strict=True)
@@ -99,8 +99,8 @@ def check(
     lines += [f"PROBLEM  {check.name}: {line}" for check in checks for line in check.findings]
     if sound and data is not None:
         lines += ["sound; in a pool's configuration:", "", *_block(config.name, config.content, config.rows), ""]
-        lines.append(f"kept as {kept}" if kept else "keep the file under that name by --keep")
-    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines), sound)
+        lines.append(f"kept as {copied_to}" if copied_to else "keep the file under that name by --keep")
+    emit({"sound": sound, "environments": documents, "kept": copied_to}, json, lambda: "\n".join(lines), sound)
 
 
 def _write_program(file: Path) -> None:

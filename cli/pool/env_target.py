@@ -30,19 +30,19 @@ class CheckTarget:
 
 
 @contextmanager
-def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
+def targets(named: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
     """Yield the environments that are meant. Raises ConfigError, IntegrityError for a wrong row, ScoringUnavailable."""
-    path = Path(given).expanduser()
+    path = Path(named).expanduser()
     if path.suffix in _CONFIGS:
         if params:
             raise ConfigError("--param does not go with a pool's configuration", "write `params` into the file")
         document = PoolConfig.load(path)
-        asked = [
+        held_out = [
             evaluation_set.environment
             for evaluation_set in document.evaluation.sets
             if evaluation_set.environment is not None
         ]
-        yield [CheckTarget(candidate, load_environment(candidate)) for candidate in (*document.environments, *asked)]
+        yield [CheckTarget(candidate, load_environment(candidate)) for candidate in (*document.environments, *held_out)]
     elif path.suffix in _KINDS:
         with TemporaryDirectory() as name:
             folder = Path(name)
@@ -54,15 +54,15 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
                 raise type(error)(what, error.hint) from None
             yield [target]
     elif path.suffix == ".parquet":
-        raise ConfigError(f"{given} is no file of JSON lines", f"muster env screen {given} --out rows.jsonl")
-    elif given in _KINDS.values():
+        raise ConfigError(f"{named} is no file of JSON lines", f"muster env screen {named} --out rows.jsonl")
+    elif named in _KINDS.values():
         hint = f"name the file itself ({', '.join(_KINDS)}) or the pool's configuration"
-        raise ConfigError(f"`{given}` is a file", hint)
-    elif "/" not in given and given not in _BUILT_IN:
+        raise ConfigError(f"`{named}` is a file", hint)
+    elif "/" not in named and named not in _BUILT_IN:
         hint = "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .lock) or a configuration"
-        raise ConfigError(f"`{given[:80]}` is no environment", hint)
+        raise ConfigError(f"`{named[:80]}` is no environment", hint)
     else:
-        config = _config(name=given, params=params)
+        config = _config(name=named, params=params)
         yield [CheckTarget(config, load_environment(config))]
 
 

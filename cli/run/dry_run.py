@@ -128,7 +128,7 @@ def engines(config: PoolConfig, profile: Profile | None, worker: str | None) -> 
     return maker, EngineConfig.model_validate(maker.model_dump() | {"name": "transformers", "dtype": dtype})
 
 
-_CURES = {
+_HINTS = {
     Code.REJECT_WEIGHTS: "compute in the pool's dtype, with the engine's usual kernels and no quantisation; if other "
     "engines of this machine fail too, run `muster doctor` and look for damaged weights or memory",
     Code.REJECT_SAMPLING: "compute in the pool's dtype and leave the sampling to muster",
@@ -163,7 +163,7 @@ def dry_run_view(
         "payable_after": terms.challengeWindow,
         "at_stake": terms.minStake,
         "meaning": MEANING[verdict.code],
-        "cure": _CURES.get(verdict.code, "" if verdict.code.is_accept else "report it: honest code made this file"),
+        "hint": _HINTS.get(verdict.code, "" if verdict.code.is_accept else "report it: honest code made this file"),
     }
 
 
@@ -234,7 +234,7 @@ def dry_run_text(view: dict[str, Any]) -> str:
     else:
         lost = show_tokens(view["at_stake"])
         lines.append(f"would have been paid: nothing; a refused file costs the stake, {lost} or more")
-        lines.append(f"what to do: {view['cure']}")
+        lines.append(f"what to do: {view['hint']}")
     body = table(["check", "says", "figure", "measured", "limit", "of the limit"], rows)
     return "\n\n".join([fields(head), body, "\n".join(lines)])
 

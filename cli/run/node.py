@@ -145,14 +145,14 @@ def join(
     name = node or (address_of(key.node_keystore) if key.node_keystore else paper.node if paper else None)
     if name is None:
         raise ConfigError("no node is named", "pass --node, --node-keystore or --consent")
-    pool, known = state.pools[number], state.nodes.get(name)
+    pool, record = state.pools[number], state.nodes.get(name)
     given = load_invite(invite, session, number, name) if invite else None
     # The refusals of the last transaction come before the first locks a stake.
     facts = node_facts(state, pool, operator, name, invited=invite is not None)
     if refusal := node_refusal(facts):
         raise ConfigError(refusal.why)
-    joins, planned, suite = known is None or known.pool != number, [], session.suite
-    if known is None:
+    joins, planned, suite = record is None or record.pool != number, [], session.suite
+    if record is None:
         signed = _node_consent(session, key, paper)
         amount = stake or pool.terms.minStake
         terms = signed.node, operator, number, amount, signed.expiry, signed.signature
@@ -221,8 +221,8 @@ def leave(
     if sponsor:
         return leave_by_service(session, node, by)
     stakes = session.suite.stakes
-    known, free = stakes.node_of(node), stakes.withdrawable(node)
-    pool, stake, frozen = known["pool"], known["stake"], known["frozen"]
+    record, free = stakes.node_of(node), stakes.withdrawable(node)
+    pool, stake, frozen = record["pool"], record["stake"], record["frozen"]
     if pool:
         unbonding = session.pool(pool)["unbonding"]
         title = f"node {node} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
@@ -235,7 +235,7 @@ def leave(
         what = f"{show_tokens(stake)} tokens of {node} are locked" if stake else f"{node} has no stake"
         if frozen:
             raise ConfigError(what, f"wait until {frozen} rejected files are final")
-        when = f"the stake unlocks at {clock(known['releaseAt'])}; run this again then"
+        when = f"the stake unlocks at {clock(record['releaseAt'])}; run this again then"
         raise ConfigError(what, when if stake else "nothing has to be done")
     act(session, [PlannedTransaction(title, call)], by, node=node, **facts)
 

@@ -45,7 +45,7 @@ def profile_config(process: str) -> Path:
 
 
 def write_config(profile: Profile, process: str, unattended: bool = False) -> Path:
-    """Write what the profile says of a process, anew at every start; `unattended`: nobody is there to be asked for a
+    """Write what the profile says of a process, at every start; `unattended`: nobody is there to be asked for a
     password. Every process has a home of its own within the profile's: an isolated one can write to it, and must not
     be able to change its configuration or its log."""
     path = profile.home / f"{process}.json"

@@ -105,7 +105,7 @@ def next_node_step(facts: NodeFacts) -> UpStep:
 
 
 def node_refusal(facts: NodeFacts) -> UpStep | None:
-    """Return what no step of ours can mend."""
+    """Return what none of our steps can mend."""
     why = ""
     if facts.registered_to not in ("", facts.operator):
         who = f"node {facts.node} belongs to operator {facts.registered_to}, not to {facts.operator}"

@@ -96,13 +96,13 @@ def get_funds(suite: Suite, step: UpStep) -> None:
     have = balance(address)
     if step.do is UpDo.TOKENS:
         what, where = f"{show_tokens(missing)} tokens", f" (contract {suite.token.address})"
-        source = f"; whoever has some runs `muster keys send --to {address} --amount {show_tokens(missing)}`"
+        source = f"; a holder sends some by `muster keys send --to {address} --amount {show_tokens(missing)}`"
         if local is not None:
             local.tokens(address, missing)
     else:
         what, where = f"{missing / ETHER:.6f} ETH on chain {chain}", ""
         faucet = _ETHER_FAUCETS.get(chain)
-        source = f" (free from {faucet})" if faucet else " (from whoever has some on that chain)"
+        source = f" (free from {faucet})" if faucet else " (from any holder on that chain)"
         if local is not None:
             local.ether(address, max(have + 3 * missing, ETHER))
     if local is not None:
@@ -387,18 +387,18 @@ def sponsor_of(
 
 def node_facts(state: State, pool: Pool, operator: str, node: str, **more: Any) -> NodeFacts:
     """Return what the chain's state says of a node and the pool that it is to join; `more`: other fields."""
-    known = state.nodes.get(node)
+    record = state.nodes.get(node)
     return NodeFacts(
         pool.pool,
         operator,
         node,
-        registered_to=known.operator if known else "",
-        stake=known.stake if known else 0,
+        registered_to=record.operator if record else "",
+        stake=record.stake if record else 0,
         least=pool.terms.minStake,
         standing=standing_of(state.accounts.get((pool.pool, node))),
         pool_status=pool.status,
         invite_only=pool.terms.inviteOnly,
-        elsewhere=known.pool if known and known.pool not in (0, pool.pool) else 0,
+        elsewhere=record.pool if record and record.pool not in (0, pool.pool) else 0,
         **more,
     )
 

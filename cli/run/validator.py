@@ -60,7 +60,7 @@ def judge(
     ] = None,
     group: Annotated[list[str] | None, Option("--group", help="Validator group, by name or number.")] = None,
     voter: Annotated[list[str] | None, address_option("--voter", "Voting key of a seat; can be repeated.")] = None,
-    seat: Annotated[list[int] | None, Option("--seat", min=0, help="Only this seat of yours; can be repeated.")] = None,
+    seat: Annotated[list[int] | None, Option("--seat", min=0, help="Only this seat; can be repeated.")] = None,
     new_voter: Annotated[str | None, address_option("--new-voter", "Give the one --seat this voting key.")] = None,
     stop: Annotated[bool, Option("--stop", help="Stop judging, from the next epoch on; bond nothing.")] = False,
 ) -> None:
@@ -78,28 +78,28 @@ def judge(
     groups = judged_groups(session, pool or [], group or [], required=seat is None)
     if not stop:
         refuse_slow_pools(session, groups)
-    owned = [own for own in session.state().seats.values() if own.owner == owner and own.active]
+    owned = [mine for mine in session.state().seats.values() if mine.owner == owner and mine.active]
     calls: dict[str, ContractCall[Any]] = {}
-    for own in owned:
-        if seat is not None and own.seat not in seat:
+    for mine in owned:
+        if seat is not None and mine.seat not in seat:
             continue
-        top_up = seats.top_up(own.seat)
+        top_up = seats.top_up(mine.seat)
         if top_up.base_units and not stop:
-            calls[f"add {show_tokens(top_up.base_units)} tokens to the bond of seat {own.seat}"] = top_up
-        if new_voter not in (None, own.voter):
-            calls[f"seat {own.seat} votes with key {new_voter}"] = seats.set_voter(own.seat, str(new_voter))
+            calls[f"add {show_tokens(top_up.base_units)} tokens to the bond of seat {mine.seat}"] = top_up
+        if new_voter not in (None, mine.voter):
+            calls[f"seat {mine.seat} votes with key {new_voter}"] = seats.set_voter(mine.seat, str(new_voter))
         for chosen in groups:
-            if (chosen in own.groups) == stop:
-                call = seats.opt_out(own.seat, chosen) if stop else seats.opt_in(own.seat, chosen)
-                calls[f"seat {own.seat} {'stops judging' if stop else 'judges'} {describe(chosen)}"] = call
+            if (chosen in mine.groups) == stop:
+                call = seats.opt_out(mine.seat, chosen) if stop else seats.opt_in(mine.seat, chosen)
+                calls[f"seat {mine.seat} {'stops judging' if stop else 'judges'} {describe(chosen)}"] = call
     if not stop and seat is None:
         for key in voter or ([] if owned else [owner]):
-            if key not in {own.voter for own in owned}:
+            if key not in {mine.voter for mine in owned}:
                 bond = seats.open_seat(key, groups)
                 calls[f"bond {show_tokens(bond.base_units)} tokens for a seat with voting key {key}"] = bond
     planned = [PlannedTransaction(title, call) for title, call in calls.items()]
     if not planned:
-        raise ConfigError("no seat of yours is left to change", "muster validator status shows what each one judges")
+        raise ConfigError("none of your seats is left to change", "muster validator status shows what each one judges")
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         opened = [
@@ -134,7 +134,7 @@ def judged_groups(session: "Session", pools: list[PoolRef], names: list[str], re
 @app.command("claim", "muster validator claim --dry-run")
 def claim(
     by: Acting,
-    seat: Annotated[int | None, Option(min=0, help="Only this seat; all of yours if missing.")] = None,
+    seat: Annotated[int | None, Option(min=0, help="Only this seat; all of your seats if missing.")] = None,
 ) -> None:
     """Settle every vote that is due, penalties too, and send all fees to the seat's owner."""
     from cli.diagnose.views import due, jury_duties, seats_of

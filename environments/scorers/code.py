@@ -162,22 +162,22 @@ def read_tests(verification: Mapping[str, Any]) -> list[CodeTest]:
 
 
 def _test(number: int, case: Any) -> CodeTest:
-    where = f"`verification.test_cases.{number}`"
+    field = f"`verification.test_cases.{number}`"
     if not isinstance(case, dict) or not {"input", "output"} <= case.keys():
-        raise ConfigError(f"{where} lacks `input` or `output`", "drop the problem")
+        raise ConfigError(f"{field} lacks `input` or `output`", "drop the problem")
     name, kind = case.get("fn_name") or "", case.get("type")
     name = name.rpartition(".")[2] if isinstance(name, str) else name  # Solution.f
     functional = kind == "function_call" or case.get("testtype") == "functional"
     if kind not in (None, "stdin_stdout", "function_call") or case.get("testtype") not in (None, "stdin", "functional"):
-        raise ConfigError(f"{where} is of a kind that is not known", "drop the problem")
+        raise ConfigError(f"{field} is of a kind that is not known", "drop the problem")
     if functional and not name:
-        raise ConfigError(f"{where} tests a function and has no `fn_name`", "add the function's name")
-    given, expected = case["input"], case["output"]
+        raise ConfigError(f"{field} tests a function and has no `fn_name`", "add the function's name")
+    inputs, expected = case["input"], case["output"]
     if kind == "stdin_stdout" or not name:
-        return CodeTest("", _lines(given, where), _lines(expected, where))
+        return CodeTest("", _lines(inputs, field), _lines(expected, field))
     if not isinstance(name, str) or not name.isidentifier():
-        raise ConfigError(f"{where}: `fn_name` is no name", "drop the problem")
-    return CodeTest(name, _arguments(given), _readings(expected))
+        raise ConfigError(f"{field}: `fn_name` is no name", "drop the problem")
+    return CodeTest(name, _arguments(inputs), _readings(expected))
 
 
 def _lines(value: Any, where: str) -> str:

@@ -117,7 +117,7 @@ def installed(lock: PackageLock, carried: Path) -> Path:
     here = this_python(), this_machine()
     if (lock.python, lock.machine) != here:
         what = f"{lock.package} is locked for Python {lock.python} on {lock.machine}; this is {here[0]} on {here[1]}"
-        raise ConfigError(what, "run muster with that Python, or let the pool's owner lock it anew")
+        raise ConfigError(what, "run muster with that Python, or let the pool's owner lock it again")
     folder = user_cache("packages") / lock.installation
     if (folder / "whole").is_file():
         return folder / _SITE

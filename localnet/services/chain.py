@@ -137,7 +137,7 @@ def saved_state(path: Path) -> Path | None:
         fields = json.loads(path.read_bytes())
         numbers = [int(block["header"]["number"], 16) for block in fields["blocks"]]
     except (OSError, ValueError, KeyError, TypeError):
-        hint = "restore it from a copy, or remove --data to start anew"
+        hint = "restore it from a copy, or remove --data to start again"
         raise ConfigError(f"the chain's state {path} is damaged", hint) from None
     genesis = [block for block, number in zip(fields["blocks"], numbers, strict=True) if number == 0]
     if len(genesis) < 2:

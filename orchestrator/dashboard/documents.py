@@ -307,27 +307,27 @@ def _health(heartbeat: Heartbeat | None, state: NodeState) -> dict[str, Any]:
 
 def record(service: Service, recent: int | None = None) -> run.RunRecord:
     """Return the run so far, or with its `recent` newest files and reports only."""
-    now = Snapshot(service)
-    reports, files = now.reports, now.state.submissions_of(now.pool_id)
+    snapshot = Snapshot(service)
+    reports, files = snapshot.reports, snapshot.state.submissions_of(snapshot.pool_id)
     newest = files[-(recent or len(files)) :]
     return run.RunRecord(
-        **now.run_fields(),
-        head=now.state.head,
-        chain_error=now.view.error,
+        **snapshot.run_fields(),
+        head=snapshot.state.head,
+        chain_error=snapshot.view.error,
         rewards=[reward_entry(report) for report in reports],
         reports=reports[-(recent or len(reports)) :],
-        published=now.published(),
-        nodes=[now.node(account) for account in now.accounts] if now.pool else [],
-        validators=now.validators(),
-        others=now.others(),
-        submissions=[run.SubmissionEntry(**now.submission_fields(sub)) for sub in reversed(newest)],
+        published=snapshot.published(),
+        nodes=[snapshot.node(account) for account in snapshot.accounts] if snapshot.pool else [],
+        validators=snapshot.validators(),
+        others=snapshot.others(),
+        submissions=[run.SubmissionEntry(**snapshot.submission_fields(sub)) for sub in reversed(newest)],
         counts=counts(Counter(sub.status.value for sub in files)),
-        slashes=now.slashes()[:RECENT],
-        disputes=now.disputes(),
-        canaries=now.canaries(),
-        ledger=now.ledger(),
+        slashes=snapshot.slashes()[:RECENT],
+        disputes=snapshot.disputes(),
+        canaries=snapshot.canaries(),
+        ledger=snapshot.ledger(),
         chain_id=service.uploads.pool.chain_id,
-        challenges=now.challenges(),
+        challenges=snapshot.challenges(),
     )
 
 

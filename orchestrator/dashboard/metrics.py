@@ -91,22 +91,22 @@ def participant_metrics(heartbeats: Mapping[str, Heartbeat], now: float) -> Iter
     states = Counter(node_state(heartbeat, now).value for heartbeat in heartbeats.values())
     yield _labelled(GaugeMetricFamily, "participants", "Participants by their heartbeats.", "state", states)
     alive = [heartbeat for heartbeat in heartbeats.values() if heartbeat.is_alive(now)]
-    own = {role: [heartbeat for heartbeat in alive if heartbeat.body.role == role] for role in _ROLES}
-    present = {role: len(beats) for role, beats in own.items()}
-    trouble = {role: sum(map(_in_trouble, beats)) for role, beats in own.items()}
-    behind = {role: sum(beat.body.version not in ("", VERSION) for beat in beats) for role, beats in own.items()}
+    by_role = {role: [heartbeat for heartbeat in alive if heartbeat.body.role == role] for role in _ROLES}
+    present = {role: len(beats) for role, beats in by_role.items()}
+    trouble = {role: sum(map(_in_trouble, beats)) for role, beats in by_role.items()}
+    behind = {role: sum(beat.body.version not in ("", VERSION) for beat in beats) for role, beats in by_role.items()}
     longest = {
         role: max((now - wait.since for beat in beats for wait in beat.body.waits), default=0.0)
-        for role, beats in own.items()
+        for role, beats in by_role.items()
     }
     longest["orchestrator"] = max((now - wait["since"] for wait in WAITS.report()), default=0.0)
-    for name, words, values in (
+    for name, description, values in (
         ("processes", "Processes whose heartbeats arrive, by role.", present),
         ("processes_in_trouble", "Processes that report that what they need does not answer.", trouble),
         ("processes_behind", "Processes of another version of muster.", behind),
         ("longest_wait_seconds", "The longest wait that is reported.", longest),
     ):
-        yield _labelled(GaugeMetricFamily, name, words, "role", values)
+        yield _labelled(GaugeMetricFamily, name, description, "role", values)
 
 
 def _in_trouble(heartbeat: Heartbeat) -> bool:

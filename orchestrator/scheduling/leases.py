@@ -249,7 +249,7 @@ class Leases:
         return queue
 
     def facts(self, state: State) -> QueueState:
-        """Return what of the queue follows from a state and the reports, computed once for both."""
+        """Return which facts of the queue follow from a state and the reports, computed once for both."""
         if self._facts is not None and self._facts[0] == state.version and self._facts[1] is self._consumed:
             return self._facts[2]
         self._aggregates.update(state, self._consumed)

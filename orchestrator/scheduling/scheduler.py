@@ -94,12 +94,12 @@ def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, 
             making[file.node].append(file.time - granted)
         if file.status is not Status.PENDING and len(decided[file.node]) < _PER_NODE:
             decided[file.node].append(file.status is Status.ACCEPTED)
-    known = {node: seconds for node, seconds in making.items() if seconds}
+    durations = {node: seconds for node, seconds in making.items() if seconds}
     gaps = [later.time - earlier.time for earlier, later in pairwise(pool.steps[-_STEPS:])]
     return Pace(
-        making={node: median(seconds) for node, seconds in known.items()},
-        made={node: len(seconds) for node, seconds in known.items()},
-        typical=median([value for seconds in known.values() for value in seconds]) if known else 0.0,
+        making={node: median(seconds) for node, seconds in durations.items()},
+        made={node: len(seconds) for node, seconds in durations.items()},
+        typical=median([value for seconds in durations.values() for value in seconds]) if durations else 0.0,
         step=float(median(gaps)) if gaps else 0.0,
         useful={node: (sum(good) + _PRIOR_FILES) / (len(good) + _PRIOR_FILES) for node, good in decided.items()},
     )
@@ -257,20 +257,20 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     if isinstance(step, Wait):
         return step
     own = {lease.counter: lease for lease in node.leases if lease.expires > now}
-    held = own.get(wanted)
+    current = own.get(wanted)
     making = sum(submitted >= due for submitted in own)
-    if held is None and making >= most:
+    if current is None and making >= most:
         return Wait(2.0, f"this node has {making} open leases; hand in a file or let one run out")
-    if _may_finish_download(rule, queue, node, step) and (held is None or held.step < step):
-        earlier = _lease(rule, queue, node, step - 1, wanted, held, now)
+    if _may_finish_download(rule, queue, node, step) and (current is None or current.step < step):
+        earlier = _lease(rule, queue, node, step - 1, wanted, current, now)
         if not isinstance(earlier, Wait):
             return earlier
-    return _lease(rule, queue, node, step, wanted, held, now)
+    return _lease(rule, queue, node, step, wanted, current, now)
 
 
 def _most_leases(rule: Rule, pace: Pace, address: str) -> int:
-    """Return how many leases a node may hold. One with many GPUs computes rows of many files at a time; but whoever
-    takes more than half a lease's life for a file would lose those that it holds besides, and whoever delivers little
+    """Return how many leases a node may hold. One with many GPUs computes rows of many files at a time; but one that
+    takes more than half a lease's life for a file would lose those that it holds besides, and one that delivers little
     must not keep the places of others."""
     making = pace.making.get(address)
     if making is None or making > rule.lease_limit / 2:
@@ -284,18 +284,18 @@ def renew(rule: Rule, lease: Lease, now: float) -> float:
 
 
 def _lease(
-    rule: Rule, queue: QueueState, node: Requester, step: int, counter: int, held: Lease | None, now: float
+    rule: Rule, queue: QueueState, node: Requester, step: int, counter: int, current: Lease | None, now: float
 ) -> Grant | Wait:
     """Decide on a lease of policy step `step`, in place of the one that the node may hold for this counter."""
-    if held is not None and held.step == step:
-        return Grant(held._replace(expires=renew(rule, held, now)))
-    if held is None or held.step < oldest_step(rule, queue):
+    if current is not None and current.step == step:
+        return Grant(current._replace(expires=renew(rule, current, now)))
+    if current is None or current.step < oldest_step(rule, queue):
         wait = _place(rule, queue, node, step, now)
         if wait is not None:
             return wait
-    limit = held.limit if held else now + rule.lease_limit
+    limit = current.limit if current else now + rule.lease_limit
     lease = Lease("", node.address, step, counter, now, min(now + rule.lease_seconds, limit), limit)
-    return Grant(lease, replaces=held.id if held else "")
+    return Grant(lease, replaces=current.id if current else "")
 
 
 def _step(rule: Rule, queue: QueueState, node: Requester) -> int | Wait:

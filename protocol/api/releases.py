@@ -54,7 +54,7 @@ class Releases(ResponseBody):
         return next((release for release in reversed(self.releases) if release.from_step <= step), None)
 
     def refusal(self, version: str, step: int) -> str:
-        """Return why `version` gets no new work at a policy step, and the cure; empty if it does."""
+        """Return why `version` gets no new work at a policy step, and what to do; empty if it does."""
         now = self.at(step)
         if now is None or version in now.versions:
             return ""

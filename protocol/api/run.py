@@ -98,7 +98,7 @@ class Health(ResponseBody):
 
 
 class Readiness(ResponseBody):
-    """Requests may be sent to this replica; `problems`: what is wrong all the same."""
+    """Requests may be sent to this replica; `problems`: what is still wrong."""
 
     problems: Rows[str]
 

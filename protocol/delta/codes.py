@@ -53,7 +53,7 @@ def list_symbols(base: Array, new: Array, form: Form, group_of: Array, symbols: 
     """Write group · TOKENS + token of every element to `symbols`, and the further bits of large steps to `extra`
     (uint32). Return how many words of `extra` they take, also if it has not as many."""
     (fraction, mask, half), filled = form, 0
-    held, count = np.uint64(0), np.uint64(0)
+    pending, count = np.uint64(0), np.uint64(0)
     for at in range(base.size):
         before = np.int64(base[at])
         step = step_between(before, np.int64(new[at]), half)
@@ -62,14 +62,14 @@ def list_symbols(base: Array, new: Array, form: Form, group_of: Array, symbols: 
             length = 3
             while token >> (length + 2):
                 length += 1
-            held |= (np.uint64(token) & ((np.uint64(1) << np.uint64(length)) - np.uint64(1))) << count
+            pending |= (np.uint64(token) & ((np.uint64(1) << np.uint64(length)) - np.uint64(1))) << count
             count += np.uint64(length)
             token = DIRECT + 2 * (length - 3) + ((token >> length) & 1)
             if count >= np.uint64(32):
-                extra[min(filled, extra.size - 1)] = held & np.uint64(0xFFFFFFFF)
-                held, count, filled = held >> np.uint64(32), count - np.uint64(32), filled + 1
+                extra[min(filled, extra.size - 1)] = pending & np.uint64(0xFFFFFFFF)
+                pending, count, filled = pending >> np.uint64(32), count - np.uint64(32), filled + 1
         symbols[at] = np.int64(group_of[(before >> fraction) & mask]) * TOKENS + token
-    extra[min(filled, extra.size - 1)] = held
+    extra[min(filled, extra.size - 1)] = pending
     return filled + np.int64(count > np.uint64(0))
 
 

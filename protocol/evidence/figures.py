@@ -163,13 +163,13 @@ def coherence(problems: Sequence[Drift]) -> Sum:
     sum of a problem's signed differences in a bucket of features and C their count, x = P/√C has about the same spread
     in every bucket. S = Σ ⟨x_p, x_q⟩ over the N pairs of problems is near zero in honest work.
     """
-    known = [problem for problem in problems if problem.counts.any()]
-    if len(known) < 2:
+    measured = [problem for problem in problems if problem.counts.any()]
+    if len(measured) < 2:
         return Sum(0.0, 0.0)
-    scaled = np.array([problem.sums / np.sqrt(np.maximum(problem.counts, 1)) for problem in known])
+    scaled = np.array([problem.sums / np.sqrt(np.maximum(problem.counts, 1)) for problem in measured])
     together = scaled.sum(axis=0)
     total = (float(together @ together) - float((scaled * scaled).sum())) / 2
-    return Sum(rounded(total), float(len(known) * (len(known) - 1) // 2))
+    return Sum(rounded(total), float(len(measured) * (len(measured) - 1) // 2))
 
 
 def blocks_of(problems: Sequence[Drift]) -> list[Sum]:

@@ -163,7 +163,7 @@ def parse(data: bytes, limits: Limits) -> bytes:
         encoded = []
         for rollout in rows_of(table, limits):
             if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):
-                raise MalformedFile(f"a proof that has not {PROOF_BYTES} bytes")
+                raise MalformedFile(f"a proof that does not have {PROOF_BYTES} bytes")
             encoded.append(encode_row(rollout))
             if len(encoded[-1]) > limits.row_bytes:
                 raise MalformedFile(f"row {len(encoded) - 1} is larger than the pool allows")

@@ -200,7 +200,7 @@ def _wrong(rollout: Rollout, limits: Limits | None) -> str:
     if len(rollout.proofs) != expected:
         return f"{len(rollout.proofs)} proofs for {output} output tokens, expected {expected}"
     if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):
-        return f"a proof that has not {PROOF_BYTES} bytes"
+        return f"a proof that does not have {PROOF_BYTES} bytes"
     return ""
 
 

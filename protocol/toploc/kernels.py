@@ -53,25 +53,25 @@ def item(words: Words, at: int) -> int:
 
 
 @compiled
-def above(words: Words, start: int, bound: int, spots: Spots, items: Items, count: int) -> int:
+def append_above(words: Words, start: int, bound: int, spots: Spots, items: Items, count: int) -> int:
     """Append the items of words[start : start + PART] whose magnitude exceeds `bound` ≥ −1 to items[:count]; return the
     new count. Whether a value is kept cannot be predicted, so nothing here branches on it. spots: scratch."""
     limit = np.uint64(bound + 1) * EACH
-    part = words[start : start + PART]
-    whole = len(part) // STRETCH * STRETCH
+    group = words[start : start + PART]
+    full_stretches = len(group) // STRETCH * STRETCH
     stretches, hits = 0, 0
-    for at in range(0, whole, STRETCH):
-        seen = np.uint64(0)
+    for at in range(0, full_stretches, STRETCH):
+        exceeding = np.uint64(0)
         for word in range(STRETCH):
-            seen |= (part[at + word] | SIGNS) - limit
-        if seen & SIGNS:
+            exceeding |= (group[at + word] | SIGNS) - limit
+        if exceeding & SIGNS:
             spots[0, stretches] = at
             stretches += 1
     for number in range(stretches):
         for word in range(spots[0, number], spots[0, number] + STRETCH):
             spots[1, hits] = word
-            hits += (((part[word] | SIGNS) - limit) & SIGNS) != 0
-    for word in range(whole, len(part)):
+            hits += (((group[word] | SIGNS) - limit) & SIGNS) != 0
+    for word in range(full_stretches, len(group)):
         spots[1, hits] = word
         hits += 1
     for number in range(hits):
@@ -103,7 +103,7 @@ def _heap_select(words: Words, spots: Spots, heap: Items) -> None:
         heap[at] = item(words, at)
     _make_heap(heap, TOP_K)
     for start in range(TOP_K // LANES, len(words), PART):
-        count = above(words, start, heap[0] >> 32, spots, heap, TOP_K)
+        count = append_above(words, start, heap[0] >> 32, spots, heap, TOP_K)
         for at in range(TOP_K, count):
             if (heap[at] >> 32) > (heap[0] >> 32):
                 _sift(heap, 0, TOP_K, heap[at])
@@ -218,8 +218,8 @@ def _from_both_ends(items: Items, left: int, right: int, pivot: int, spots: Spot
                 rights += items[index] >= from_pivot
             right -= BLOCK
         for _ in range(min(lefts - at_left, rights - at_right)):
-            one, other = spots[0, at_left], spots[1, at_right]
-            items[one], items[other] = items[other], items[one]
+            left_index, right_index = spots[0, at_left], spots[1, at_right]
+            items[left_index], items[right_index] = items[right_index], items[left_index]
             at_left, at_right = at_left + 1, at_right + 1
     if at_left < lefts:
         left = spots[0, at_left]
@@ -238,7 +238,7 @@ def untied(words: Words, guess: int, spots: Spots, items: Items) -> tuple[int, i
     count, cut = _collect(words, guess, spots, items)
     if count < TOP_K:
         count, cut = _collect(words, 0, spots, items)
-    return (count if count == TOP_K else _above(items, count, cut)), cut
+    return (count if count == TOP_K else _drop_tie(items, count, cut)), cut
 
 
 @compiled
@@ -248,7 +248,7 @@ def _collect(words: Words, guess: int, spots: Spots, items: Items) -> tuple[int,
     for start in range(0, len(words), PART):
         # Once a 129th value at the cut is known, further ones change nothing.
         bound = cut if count > TOP_K else cut - 1
-        count = above(words, start, bound, spots, items, count)
+        count = append_above(words, start, bound, spots, items, count)
         if count > BUFFER:
             count, cut = _prune(items, count)
     return _prune(items, count)
@@ -279,7 +279,8 @@ def _prune(items: Items, count: int) -> tuple[int, int]:
 
 
 @compiled
-def _above(items: Items, count: int, cut: int) -> int:
+def _drop_tie(items: Items, count: int, cut: int) -> int:
+    """Keep the items whose magnitude exceeds `cut`, first in `items`; return how many they are."""
     kept = 0
     for at in range(count):
         items[kept] = items[at]

@@ -101,7 +101,7 @@ class RelayCache:
 
     def copy(self, key: str, whole: PartialDownload) -> bool:
         """Append a named shard's bytes to `whole`; return False, with nothing appended, if it is not here. A shard that
-        the disk has damaged is deleted, so that it is fetched anew."""
+        the disk has damaged is deleted, so that it is fetched again."""
         size = self._named.get(key)
         if size is None or not self.has(key):
             return False

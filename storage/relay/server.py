@@ -137,7 +137,7 @@ class RelayApp:
             self._broken.inc()
         finally:
             self._busy[client] -= 1
-            self._busy += Counter()  # forgets whoever is at 0
+            self._busy += Counter()  # forgets clients that are at 0
 
     async def _arrived(self, key: str) -> Path | None:
         """Return the file of a named object once it is here; None if it does not come."""

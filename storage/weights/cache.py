@@ -274,18 +274,18 @@ def has_its_shards(path: Path, file: WeightFile) -> bool:
 def _copy(source: BinaryIO, offset: int, shard: Shard, out: BinaryIO | None = None, start: int = 0) -> bool:
     """Return whether the shard is in `source` at `offset`; copy it to `out`, if that is given, from `start` on. It goes
     in pieces: allocating memory for a whole shard takes longer than reading, hashing and writing it."""
-    state, done = hashlib.sha256(), 0
-    while done < shard.size:
+    state, copied = hashlib.sha256(), 0
+    while copied < shard.size:
         try:
-            data = os.pread(source.fileno(), min(_READ, shard.size - done), offset + done)
+            data = os.pread(source.fileno(), min(_READ, shard.size - copied), offset + copied)
         except OSError:
             return False
         if not data:
             return False
         state.update(data)
         if out is not None:
-            write(out, start + done, data)
-        done += len(data)
+            write(out, start + copied, data)
+        copied += len(data)
     return state.hexdigest() == shard.sha256
 
 

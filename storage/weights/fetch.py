@@ -209,7 +209,7 @@ def fetch(
         fetcher = _Fetcher(cache, source, fetch_object, scope)
         manifest = fetcher.manifest(manifest_hash)
         if step is not None and manifest.step != step:
-            what = f"the manifest is of step {manifest.step}, not {step}"
+            what = f"the manifest is for step {manifest.step}, not {step}"
             raise IntegrityError(what, "report it to the pool's owner")
         cache.touch(manifest_hash)
         if not cache.is_intact(manifest):
@@ -249,11 +249,11 @@ class _Fetcher:
         full = sum(file.size for file in wanted.files)
         disk_full: MusterError | None = None
         cache, refused = self._cache, set[Link]()
-        kept = ((digest, cache.manifest(digest)) for digest in cache.versions() if digest != wanted.digest)
-        held = {digest: manifest.step for digest, manifest in kept if manifest is not None}
+        cached = ((digest, cache.manifest(digest)) for digest in cache.versions() if digest != wanted.digest)
+        held_steps = {digest: manifest.step for digest, manifest in cached if manifest is not None}
         while True:
             present = cache.find_shards()
-            plan = cheapest_plan(wanted, self._parent, held, present, refused)
+            plan = cheapest_plan(wanted, self._parent, held_steps, present, refused)
             try:
                 return self._execute(plan, present, after_failure=bool(refused))
             except MusterError as error:
@@ -262,7 +262,7 @@ class _Fetcher:
                     raise disk_full or error from None
                 if plan.held and not cache.is_intact(plan.versions[0]):
                     log.warning("step %d is damaged in the cache: it is no base", plan.versions[0].step)
-                    del held[plan.digests[0]]
+                    del held_steps[plan.digests[0]]
                     continue
                 log.warning("the delta to step %d is useless: %s; trying another plan", wanted.step, error)
                 refused |= every if sum(self._fetched_sizes) > WASTE_FACTOR * full else set(plan.links)

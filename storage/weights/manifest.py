@@ -35,7 +35,7 @@ FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 
 
 class _Part(Document):
-    """A part of a manifest. Fields that it has not are looked for at the end, all at once (`unseal`), and lists end at
+    """A part of a manifest. Fields that it lacks are looked for at the end, all at once (`unseal`), and lists end at
     the first problem: a list of a million problems takes minutes and gigabytes."""
 
     model_config = ConfigDict(extra="ignore")
@@ -242,11 +242,11 @@ def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
 
 
 def _check_version(fields: Any, expected: bytes) -> None:
-    """Raise IntegrityError if the manifest on chain is of a version that is not ours: no other source has another."""
+    """Raise IntegrityError if the manifest on chain has another version than ours: no other source has another."""
     manifest = fields.get("manifest") if isinstance(fields, dict) else None
     version = manifest.get("version") if isinstance(manifest, dict) else None
     if isinstance(version, int) and version > 1 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
-        raise IntegrityError(f"the manifest is of version {version}, and this muster reads version 1", "upgrade muster")
+        raise IntegrityError(f"the manifest has version {version}, and this muster reads version 1", "upgrade muster")
 
 
 # Cutting a folder into shards

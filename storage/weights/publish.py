@@ -136,7 +136,7 @@ def send(
 ) -> None:
     """Upload a step; what is there already is not sent again.
 
-    Full shards are those of a snapshot, and of a curriculum mask. The manifest goes last: whoever sees it
+    Full shards are those of a snapshot, and of a curriculum mask. The manifest goes last: a reader that sees it
     finds every shard. Safe to repeat after a crash. Raises IntegrityError if the folder changed meanwhile, and what the
     store raises.
     """
@@ -174,15 +174,15 @@ def _step_delta(
     """Return the delta from `base`, None if there is none of use; add its shards to `pieces`."""
     from storage.weights.delta import encode_file
 
-    before = {file.name: file.sha256 for file in base.manifest.files}
-    if set(before) != {file.name for file in manifest.files}:
+    base_hashes = {file.name: file.sha256 for file in base.manifest.files}
+    if set(base_hashes) != {file.name for file in manifest.files}:
         return None
     deltas, own_pieces = list[FileDelta](), dict[str, bytes]()
     for file in manifest.files:
-        if file.sha256 == before[file.name]:
+        if file.sha256 == base_hashes[file.name]:
             continue
         try:
-            old, new = files.open(base.folder / file.name, before[file.name]), files.open(folder / file.name)
+            old, new = files.open(base.folder / file.name, base_hashes[file.name]), files.open(folder / file.name)
         except (FileNotFoundError, ValueError):
             return None
         data = encode_file(old, new)

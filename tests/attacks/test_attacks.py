@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from attacks.base import Cheat, other
+from attacks.base import Cheat, other_work
 from attacks.registry import REGISTRY, find
 from attacks.subtle import SMALL_ATTACKS
 from engines.hf import TransformersEngine
@@ -133,7 +133,7 @@ def test_nobody_is_blamed_for_what_a_thief_handed_in_before() -> None:
     """A thief copies a victim's file, proofs and all, and commits first: the victim's verdict does not depend on it."""
     victim, of = tiny.honest(3), tiny.work_of(3)
     alone = tiny.verdict_on(victim, of).canonical()
-    thief = other(of, node="0x" + "33" * 20)
+    thief = other_work(of, node="0x" + "33" * 20)
     stolen = cheat("seed").seal(thief, victim.rollouts)
     assert tiny.verdict_on(stolen, thief, sequence=4).code is A
     assert tiny.verdict_on(victim, of).canonical() == alone

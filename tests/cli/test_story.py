@@ -187,7 +187,7 @@ def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     out = ("validator", "judge", "--stop", *validator.options, "--group", "qwen3-0.6b")
     stage.muster.ok(*out, "--seat", seats[0], "--seat", seats[1])
     stage.muster.ok(*out)  # the other nine
-    assert "no seat of yours is left to change" in stage.muster.refused(*out)
+    assert "none of your seats is left to change" in stage.muster.refused(*out)
     dry_run = ("validator", "judge", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
     assert f"seat {seats[0]} judges group {group_number('llama')}" in stage.muster.ok(*dry_run).out
     state = stage.game.state
@@ -316,7 +316,7 @@ def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
     assert stage.muster.ok(*again).json["seats"][0]["voter"] == other
     former = view["seats"][0]["voter"]
     stage.muster.ok(*change, "--new-voter", former)
-    assert "no seat of yours is left to change" in stage.muster.refused(*change)
+    assert "none of your seats is left to change" in stage.muster.refused(*change)
     assert "is given to one seat" in stage.muster.refused(*change, "--seat", first + 1, "--new-voter", other)
 
 

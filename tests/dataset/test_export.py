@@ -60,7 +60,7 @@ def test_an_export_holds_what_was_accepted_and_verifies(sold: SoldWork, exported
     assert (report.rows, report.newer) == (3 * ROWS, 0)
     first = rows_of(exported)
     accepted = [sold.submitted[place] for place in (0, 2, 3)]
-    assert [row.place for row in first] == [(sequence, row) for sequence in accepted for row in range(ROWS)]
+    assert [row.order_key for row in first] == [(sequence, row) for sequence in accepted for row in range(ROWS)]
     assert {(row.verdict, row.votes) for row in first[12:]} == {("accept", ("unsure",) * 3)}
     totals = report.document.totals
     assert (totals.rows, totals.submissions, totals.nodes, totals.problems) == (18, 3, 1, 9)
@@ -175,14 +175,17 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         lambda rows: [replace(rows[1], row=0), replace(rows[0], row=1), *rows[2:]],
         f"{FIRST}: it is (slot 0, sample 1), which is another row of the file",
     ),
-    "rejected": (edited(6, lambda row: replace(row, submission=16)), "row 6 is of submission 16, which is rejected"),
+    "rejected": (
+        edited(6, lambda row: replace(row, submission=16)),
+        "row 6 belongs to submission 16, which is rejected",
+    ),
     "not final": (
         lambda rows: [*rows, replace(rows[-1], submission=64)],
-        "row 18 is of submission 64, which is accepted but was not final then",
+        "row 18 belongs to submission 64, which is accepted but was not final then",
     ),
     "invented": (
         lambda rows: [*rows, replace(rows[-1], submission=99)],
-        "row 18 is of submission 99, which the pool has not",
+        "row 18 belongs to submission 99, which the pool does not have",
     ),
 }
 
@@ -232,9 +235,9 @@ def test_totals_and_origin_are_compared_with_rows_and_chain(sold: SoldWork, expo
         ({"as_of": as_of.model_copy(update={"time": as_of.time + 1000})}, f"block {as_of.block} of the chain is not"),
         ({"model": "another"}, "`model` is not what the pool's configuration says"),
         ({"owner": "0x" + "11" * 20}, "`owner` is not the pool's"),
-        ({"chain_id": 84532}, "the data set is of chain 84532"),
+        ({"chain_id": 84532}, "the data set is from chain 84532"),
         ({"genesis": "11" * 32}, "its first block differs"),
-        ({"contracts": document.contracts | {"Pools": "0x" + "11" * 20}}, "of other contracts"),
+        ({"contracts": document.contracts | {"Pools": "0x" + "11" * 20}}, "from other contracts"),
     ):
         StoredDataset.of(document.model_copy(update=update), None).write(folder)
         assert any(words in line for line in sold.verify(folder).findings.messages), words

@@ -147,17 +147,17 @@ def test_a_killed_worker_hands_in_nothing_of_files_that_are_skipped_since(world:
     """Its contribution is on its disk, made among the same members, of more files."""
     world.needed = 2
     begin(world, 0, 1)
-    while world.workers[0]._own is None:
+    while world.workers[0]._own_contribution is None:
         world.turn(slice(None) if world.schedule.awaits_files else slice(1))
     mine = world.workers[0].log.schedule.share_of(NAMES[0])
-    assert world.workers[0]._own.share == mine
+    assert world.workers[0]._own_contribution.share == mine
     again = world.start(0)
     again.turn()
-    assert again._own is not None
-    assert again._own.share == mine
+    assert again._own_contribution is not None
+    assert again._own_contribution.share == mine
     again.log.schedule = replace(again.log.schedule, skipped=frozenset([mine[-1]]))
-    again._offer_again(again._own, again.log.schedule)
-    assert again._own is None
+    again._offer_again(again._own_contribution, again.log.schedule)
+    assert again._own_contribution is None
 
 
 # Workers that sign for other files than theirs.
@@ -244,7 +244,7 @@ def test_a_contribution_of_an_attempt_that_is_over_is_refused(
     """Two workers of three are left, so one has more files than before; it hands in the old contribution again."""
 
     def stubborn(worker: Any, own: OwnContribution, now: Any) -> None:
-        worker._own = replace(own, attempt=now.attempt)
+        worker._own_contribution = replace(own, attempt=now.attempt)
 
     monkeypatch.setattr(Worker, "_offer_again", stubborn)
     begin(world, 0, 1, 2)
@@ -263,7 +263,7 @@ def test_what_was_judged_in_one_attempt_is_judged_anew_in_the_next(world: FilesW
     begin(world, 0, 1, 2)
     while BAD not in world.schedule.documents:
         world.turn(slice(0 if world.schedule.awaits_files else 2, None))
-    now, own = world.schedule, world.workers[2]._own
+    now, own = world.schedule, world.workers[2]._own_contribution
     assert own is not None
     world.workers[0]._sender.post("leave", now)
     world.workers[2]._sender.post("sign", replace(now, attempt=now.attempt + 1), own.digest)

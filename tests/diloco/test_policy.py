@@ -74,7 +74,7 @@ class PolicyWorld(TrainersWorld):
         self.home.mkdir(parents=True, exist_ok=True)
         self.document = self.home / "run.json"
         self.document.write_text(self.run.model_dump_json())
-        self.look, self.size = self.view.look, self.view.size
+        self.read_document, self.size = self.view.read_document, self.view.size
 
     def put_first(self, place: str, data: bytes) -> bool:
         self.act()

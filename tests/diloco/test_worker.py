@@ -67,10 +67,10 @@ class Fuse(MemoryBucket):
         with self.burning():
             return super().get(key, limit)
 
-    def look(self, place: str, limit: int) -> bytes | None:
+    def read_document(self, place: str, limit: int) -> bytes | None:
         if self.dead:
             raise Killed
-        return super().look(place, limit)
+        return super().read_document(place, limit)
 
 
 class BurningTask(LetterTask):
@@ -148,7 +148,7 @@ def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
         world = DilocoWorld(trusting(2, "taken back", mode=mode, inner_steps=3), tmp_path / name).begin(0, step=2)
         worker = world.workers[0]
         if kill:
-            monkeypatch.setattr(Worker, "_hold", killed)
+            monkeypatch.setattr(Worker, "_adopt", killed)
             with pytest.raises(Killed):
                 world.until(3)
             monkeypatch.undo()
@@ -157,7 +157,7 @@ def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
             worker.turn()
             world.coordinator.turn()
         task: Any = worker.task
-        kept = {"position": task.position, "error": worker._error, **task.velocity}
+        kept = {"position": task.position, "error": worker._error_feedback, **task.velocity}
         world.workers = {0: worker}
         world.until(5)
         return [one.digest.hex() for one in world.replayed()], kept
@@ -239,8 +239,8 @@ def test_a_worker_leaves_whatever_step_it_has_heard_of(tmp_path: Path) -> None:
     while gone.log.schedule.phase != Phase.OPEN or world.coordinator.state.step == gone.state.step:
         if gone.log.schedule.phase != Phase.OPEN:
             gone.turn()
-        elif gone._own is not None:
-            gone._sender.publish(gone._own.payload)
+        elif gone._own_contribution is not None:
+            gone._sender.publish(gone._own_contribution.payload)
         world.turn()
     assert gone.log.schedule.step < world.coordinator.state.step
     gone.leave()

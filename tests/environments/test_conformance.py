@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from environments import conformance, registry
-from environments.gym import MAX_DEPTH, datasets, may_be_scored, portable
+from environments.gym import datasets
 from environments.pool import FollowingEnvironments
+from environments.scorers.gym_answers import MAX_DEPTH, may_be_scored, portable
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError
 

@@ -13,8 +13,9 @@ import pytest
 
 from environments import gym
 from environments.base import Environment, Problem
-from environments.gym import APART, GUARDED, REBUILD, REFUSED, GymGenerator, may_be_scored, offered
+from environments.gym import NEEDS_OWN_PROCESS, REBUILT_PER_SEED, REFUSED, GymGenerator, offered
 from environments.registry import load_environment
+from environments.scorers.gym_answers import ANSWER_FORMS, may_be_scored
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 
@@ -86,9 +87,9 @@ def test_wrong_configurations_name_what_to_mend(config: dict[str, object], words
 def test_every_dataset_of_the_package_was_reviewed() -> None:
     from reasoning_gym.factory import DATASETS
 
-    assert {*REFUSED, *APART, *REBUILD, *GUARDED} <= set(DATASETS)
+    assert {*REFUSED, *NEEDS_OWN_PROCESS, *REBUILT_PER_SEED, *ANSWER_FORMS} <= set(DATASETS)
     assert not offered() & set(REFUSED)
-    assert offered() >= GUARDED
+    assert offered() >= ANSWER_FORMS.keys()
     assert len(DATASETS) == 106, "review what is new: nothing else says that it may be offered"
 
 
@@ -99,7 +100,7 @@ EVIL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(GUARDED))
+@pytest.mark.parametrize("name", sorted(ANSWER_FORMS))
 def test_answers_that_name_anything_or_take_long_never_reach_a_scorer(name: str) -> None:
     assert [text for text in EVIL if may_be_scored(name, text, "the reference")] == []
     start = time.process_time()  # matching takes linear time
@@ -164,7 +165,7 @@ def test_a_dataset_prints_nothing_and_survives_its_process_or_has_no_score(
 ) -> None:
     gym_task("bf").problem(7)
     assert capfd.readouterr().out == ""
-    assert "ransom_note" in APART
+    assert "ransom_note" in NEEDS_OWN_PROCESS
     environment = gym_task("ransom_note")
     problem = environment.problem(5)
     process = gym.PROCESS._process

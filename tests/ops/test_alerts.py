@@ -76,7 +76,7 @@ def test_every_alert_has_a_fault_and_a_cure_and_every_alarm_an_alert() -> None:
     watched = re.findall(r'muster_watch_alarm\{alarm="([a-z_]+)"\}', " ".join(rule["expr"] for rule in rules()))
     assert sorted(watched) == sorted(NAMES)
     for rule in rules():  # each says what to do
-        assert set(rule["annotations"]) == {"summary", "cure"}, rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "hint"}, rule["alert"]
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
 

@@ -101,5 +101,5 @@ def test_the_alarm_says_it_before_it_breaks() -> None:
     facts = Facts(0.0, service=ServiceFacts(version="9.0", notice=notice))
     (alarm,) = surroundings(WatchLimits(), facts)
     assert (alarm.name, alarm.what) == ("version_behind", notice)
-    assert "muster upgrade" in alarm.cure
+    assert "muster upgrade" in alarm.hint
     assert json.loads(releases((0, ["1.0"])).model_dump_json())["releases"] == [{"from_step": 0, "versions": ["1.0"]}]

@@ -132,7 +132,7 @@ def test_each_fault_raises_its_alarm_with_a_cure(name: str, fault: Fault) -> Non
     (alarm,) = alarms(config(), fault(WELL))
     assert alarm.name == name
     assert alarm.what
-    assert alarm.cure
+    assert alarm.hint
 
 
 def test_a_run_that_is_over_or_closed_does_not_stall() -> None:

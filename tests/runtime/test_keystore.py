@@ -86,7 +86,7 @@ def test_a_field_in_capitals_does_not_get_past_the_bounds(path: Path, place: str
     parts = {"version": document, "crypto": document, "kdfparams": crypto, "n": crypto["kdfparams"]}
     parts[place][place.upper()] = 1 << 30 if place == "n" else parts[place][place]
     path.write_text(json.dumps(document))
-    with pytest.raises(IntegrityError, match="has a field twice, but for capitals"):
+    with pytest.raises(IntegrityError, match="has a field twice, in different capitals"):
         keystore.load(path, "p")
 
 

@@ -135,7 +135,7 @@ def test_each_fault_is_raised_by_the_next_look_and_over_once_it_is_gone(
         ("gas_low", None),
         ("process_gone", None),
     ]
-    assert service.posted[0]["cure"]
+    assert service.posted[0]["hint"]
     again = watching()
     assert set(again.memory.raised) == {"gas_low", "process_gone"}, "a restart tells nothing twice"
 

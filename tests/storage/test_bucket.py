@@ -39,14 +39,14 @@ def test_a_place_is_taken_once(bucket: Bucket) -> None:
     run = os.urandom(32).hex()
     entry, note = f"diloco/{run}/log/0000000000", f"diloco/{run}/messages/0x{run[:40]}/0000000007"
     for place in (entry, note):
-        assert bucket.look(place, 100) is None
+        assert bucket.read_document(place, 100) is None
         assert bucket.put_first(place, b"first")
         assert not bucket.put_first(place, b"second")
-        assert bucket.look(place, 5) == b"first"
+        assert bucket.read_document(place, 5) == b"first"
         with pytest.raises(IntegrityError, match="at most 4"):
-            bucket.look(place, 4)
+            bucket.read_document(place, 4)
     for wrong in (f"{entry}/x", f"diloco/{run}/log/1", entry.replace(run, run[:-1]), "log/../x"):
-        for call in (lambda place: bucket.put_first(place, b"x"), lambda place: bucket.look(place, 100)):
+        for call in (lambda place: bucket.put_first(place, b"x"), lambda place: bucket.read_document(place, 100)):
             with pytest.raises(ConfigError, match="is not the path"):
                 call(wrong)
 

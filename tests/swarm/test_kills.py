@@ -55,11 +55,11 @@ def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> N
     made = world.member(0, mix=FEW)
     made.advance()
     before = {name: value.clone() for name, value in made.learner.policy.model.state_dict().items()}
-    lost = made.round(1)
+    lost = made.run_round(1)
     again = world.member(0, mix=FEW)
     assert again.progress.next == 1
     assert all(torch.equal(before[name], value) for name, value in again.learner.policy.model.state_dict().items())
-    repeated = again.round(1)
+    repeated = again.run_round(1)
     assert repeated.shared == lost.shared, "the same draw of the same offers"
     again.progress.finished(again.learner, again.inbox, repeated)
     assert shared_names(again)
@@ -69,11 +69,11 @@ def test_a_round_that_was_sent_is_not_sent_again_whatever_has_changed(world: Swa
     """Two rounds or more are lost; the restarted member makes the same groups with other log-probs."""
     made, lost = world.member(0), 0
     while lost < 2 or (not world.envelopes and lost < 40):
-        made.round(lost)
+        made.run_round(lost)
         lost += 1
     again = world.member(0, temperature=0.98)
     for number in range(lost):
-        again.round(number)
+        again.run_round(number)
     rounds = [open_envelope(data, DOCUMENT).round for data in world.envelopes.values()]
     assert rounds
     assert len(rounds) == len(set(rounds))

@@ -231,7 +231,7 @@ def test_who_was_doubted_lately_keeps_nobody_waiting_and_is_remembered(
 def test_own_texts_weigh_what_they_did(world: SwarmWorld) -> None:
     """Their chances are those of the engine, which the learner's are."""
     made = world.member(0)
-    (own,) = made.rounds.make(made.engine, 0, range(1))
+    (own,) = made.own_rounds.make(made.engine, 0, range(1))
     assert [one.logprobs for one in own.group] == list(own.logprobs)
     assert all(math.isfinite(value) for one in own.group for value in one.logprobs)
 

@@ -199,10 +199,10 @@ def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
     judge = judge_of(made)
     shapes: list[Shape] = []
     for number in range(4):
-        shapes = judge.with_own(shapes, made.rounds.make(parts.engine, number, range(6)))
+        shapes = judge.with_own(shapes, made.own_rounds.make(parts.engine, number, range(6)))
     doubts = []
     for number in range(4):
-        own = [one.shared for one in parts.rounds.make(parts.engine, number, range(6)) if one.shared is not None]
+        own = [one.shared for one in parts.own_rounds.make(parts.engine, number, range(6)) if one.shared is not None]
         for found in shared_by(world, own, number):
             group = made.retokeniser.group(found)
             assert group is not None
@@ -229,7 +229,7 @@ def test_who_says_that_a_text_did_not_end_is_asked_how_likely_that_is(world: Swa
 def test_the_learner_and_the_engine_find_a_text_as_likely(world: SwarmWorld) -> None:
     """What is usual comes from the engine's log-probs, what is compared with it from the learner's."""
     made = world.member(1)
-    judge, own = judge_of(made), made.rounds.make(made.engine, 0, range(4))
+    judge, own = judge_of(made), made.own_rounds.make(made.engine, 0, range(4))
     found = shared_by(world, [one.shared for one in own if one.shared is not None], 0)
     theirs = [shape for one, group in zip(found, own, strict=True) for shape in judge.shapes(one, group.group)]
     ours = judge.with_own([], own)
@@ -248,7 +248,7 @@ def test_with_few_completions_of_its_own_it_believes_nothing(world: SwarmWorld) 
 
 def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) -> None:
     made = world.member(0)
-    (own,) = made.rounds.make(made.engine, 0, range(1))
+    (own,) = made.own_rounds.make(made.engine, 0, range(1))
     broken = replace(own, logprobs=((math.nan,), (-math.inf, -1.0), *own.logprobs[2:]))
     assert len(judge_of(made).with_own([], [broken])) == len(own.logprobs) - 2
     assert len(judge_of(made).with_own([], [own] * 200)) == 512, "no more than the history"

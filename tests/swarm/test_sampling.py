@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from swarm.sampling import InspectedGroup, PeerCap, PeerRecord, RecentUse, draw, drawable, usual_use, weights
+from swarm.sampling import InspectedGroup, PeerCap, PeerRecord, RecentUse, draw, draw_weights, drawable, usual_use
 from tests.swarm.samples import KEYS, honest_group
 
 GROUP = honest_group(KEYS[0].address, 0, 0)
@@ -18,7 +18,7 @@ def offer(number: int, peer: str = "a", rewards: tuple[float, ...] = (0.0, 1.0))
 
 
 def drawn_of(offers: list[InspectedGroup], count: int, seed: bytes = SEED) -> list[InspectedGroup]:
-    return draw(offers, count, seed, weights(offers, {}, even=False))
+    return draw(offers, count, seed, draw_weights(offers, {}, even=False))
 
 
 def test_what_may_be_drawn() -> None:
@@ -62,17 +62,17 @@ def test_weights_are_chances() -> None:
 def test_who_shares_much_is_drawn_no_more_often() -> None:
     """Seven groups of one peer and one of another: half of what is drawn first is either's."""
     offers = [*(offer(n, "a") for n in range(7)), offer(0, "b")]
-    assert 1390 < drawn_first(offers, weights(offers, {}, even=True)) < 1610, "1500 expected, deviation 27"
+    assert 1390 < drawn_first(offers, draw_weights(offers, {}, even=True)) < 1610, "1500 expected, deviation 27"
 
 
 def test_who_is_doubted_is_drawn_less_and_never_not_at_all() -> None:
     records = {"a": PeerRecord(true=9, trained=1, doubted=6), "b": PeerRecord(trained=50, doubted=1)}
     records["d"] = PeerRecord(doubted=10**9)
-    a, b, c, d = (weights([offer(0, peer)], records, even=False)[f"{peer}/0/0"] for peer in "abcd")
+    a, b, c, d = (draw_weights([offer(0, peer)], records, even=False)[f"{peer}/0/0"] for peer in "abcd")
     assert (a, c) == (0.25, 1.0)
     assert b > 0.98
     assert d > 0
-    two = weights([offer(0, "a"), offer(1, "a")], records, even=True)
+    two = draw_weights([offer(0, "a"), offer(1, "a")], records, even=True)
     assert list(two.values()) == [0.125, 0.125], "weights multiply"
 
 

@@ -121,7 +121,7 @@ def test_what_holds_a_run_up_is_said() -> None:
         still.check(chain(1, **members), 1, "carol", coming)
         return still.why
 
-    assert why(carol=1).startswith("no node may work: whoever has a stake joins by")
+    assert why(carol=1).startswith("no node may work: an operator with a stake joins by")
     late = "nobody may work for step 0; nodes that joined after step 0 get step 1, without training"
     assert late in why(late=1)
     assert "no file is on its way" in why(early=0, late=1)
@@ -157,7 +157,7 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
 
     with running(made) as code:
         until(lambda: world.sent == [0])
-        nobody = "2 accepted files for step 1: no node may work: whoever has a stake joins"
+        nobody = "2 accepted files for step 1: no node may work: an operator with a stake joins"
         until(lambda: any(wait.startswith(nobody) for wait in told()))
         assert world.sent == [0], "nobody is kept waiting"
         world.members = {NODE: 1}

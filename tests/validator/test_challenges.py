@@ -396,7 +396,7 @@ def test_a_verdict_on_another_file_draw_or_pool_is_no_evidence(change: dict[str,
     record = tried()
     first, *rest = ballot(record).verdicts
     made = replace(ballot(record), verdicts=(replace(first, **change), *rest))
-    assert fault(record, made) == "its verdict on file 0 is of another file, draw or pool"
+    assert fault(record, made) == "its verdict on file 0 concerns another file, draw or pool"
 
 
 def test_who_leaves_out_rows_that_were_drawn_is_found() -> None:

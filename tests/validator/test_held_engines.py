@@ -9,7 +9,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from engines.torch_process import arithmetic_of
 from protocol.config import PoolConfig
+from protocol.evidence.figures import arithmetic_label
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel, StepNullModels
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig

@@ -112,17 +112,17 @@ def _resume(journal: Path, head: dict[str, Any]) -> list[int]:
 
 
 def _report(plan: FilterPlan, counts: list[int], model: str, head: dict[str, Any]) -> FilterReport:
-    kept = tuple(number for number, count in enumerate(counts) if plan.keeps(count))
-    if not kept:
+    chosen = tuple(number for number, count in enumerate(counts) if plan.keeps(count))
+    if not chosen:
         raise ConfigError(
             f"none of {plan.candidates} problems is solved in {plan.lowest:.1%} to {plan.highest:.1%} of the tries",
             "try more candidates, another task, or another model",
         )
     lines = [head, *({"candidate": number, "solved": count} for number, count in enumerate(counts))]
     report, bounds = sha256_hex("".join(map(_line, lines)).encode()), {"lowest": plan.lowest, "highest": plan.highest}
-    problems = ProblemFilter.of(plan.candidates, kept, model=model, samples=plan.samples, report=report, **bounds)
+    problems = ProblemFilter.of(plan.candidates, chosen, model=model, samples=plan.samples, report=report, **bounds)
     hard = sum(count < plan.lowest * plan.samples for count in counts)
-    return FilterReport(problems, len(kept), hard, len(counts) - len(kept) - hard)
+    return FilterReport(problems, len(chosen), hard, len(counts) - len(chosen) - hard)
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from trainer.exits import RanksLostError
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
 _FIRST_LINE_SECONDS, _LONGEST_SILENCE = 8.0, 60.0
-_NOBODY = "no node may work: whoever has a stake joins by `muster node up --pool URL`"
+_NOBODY = "no node may work: an operator with a stake joins by `muster node up --pool URL`"
 
 
 class Waiting:
@@ -114,7 +114,7 @@ class IdleClock:
         self._last = now
 
     def record(self) -> dict[str, Any]:
-        """Return the seconds waited by cause and their share of the time since the last record, and begin anew."""
+        """Return the seconds waited by cause and their share of the time since the last record, and begin again."""
         now = self._clock()
         elapsed, seconds = now - self._since, self._seconds
         self._since, self._seconds = now, {}

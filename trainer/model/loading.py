@@ -68,7 +68,7 @@ def fill_model(model: Any, folder: Path, device: torch.device | str) -> None:
         raise
     except Exception as error:
         raise IntegrityError(f"{folder} is not a usable model: {first_line(error)}", REFETCH) from None
-    for name, value in model.named_parameters():  # the library makes them anew
+    for name, value in model.named_parameters():  # the library makes them again
         value.requires_grad_(name in trained)
     if torch.device(device).type == "cpu":
         with torch.no_grad():

@@ -34,7 +34,7 @@ def tiny_model_config() -> ModelConfig:
 
 
 def tiny_qwen2(vocabulary: int, eos: int, pad: int, **sizes: int) -> "Qwen2Config":
-    """Return the configuration, but for other `sizes` of 333k parameters in fp32, with tied embeddings."""
+    """Return the configuration, without other `sizes` of 333k parameters in fp32, with tied embeddings."""
     from transformers import Qwen2Config
 
     ours: dict[str, Any] = {

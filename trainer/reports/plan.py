@@ -87,7 +87,7 @@ def accounts(
         reference = model_of(train.algorithm.kl.teacher or source)
         prepare_model(reference, exact, chunk, True, None)
         frozen += reference.parameters()
-    held = [parameter for parameter in parameters if parameter.requires_grad]
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
     blocks = [list(block.parameters()) for block in model_blocks(model)]
     matrices = {id(parameter) for block in blocks for parameter in block if parameter.ndim == 2}
     total, largest = _numbers(parameters), max(map(_numbers, blocks))
@@ -98,18 +98,20 @@ def accounts(
     rows = []
     for layout in layouts:
         shards = layout.shard or layout.ranks
-        trained = 4 * sum(_shard(parameter, shards) for parameter in held)
+        trained = 4 * sum(_shard(parameter, shards) for parameter in trainable)
         weights = trained + sum(_shard(parameter, shards) * parameter.itemsize for parameter in frozen)
-        states = [(4 if muon and id(parameter) in matrices else 8) * _shard(parameter, shards) for parameter in held]
+        states = [
+            (4 if muon and id(parameter) in matrices else 8) * _shard(parameter, shards) for parameter in trainable
+        ]
         optimizer = max(states) if memory.offload_optimizer else sum(states)
-        whole = _numbers(held) * reduced
+        whole = _numbers(trainable) * reduced
         # As Placement.whole_gradients_fit decides.
         once = layout.ranks > 1 and whole <= (room - 4 * trained - (weights - trained)) // 2
         gathered = 0
         if layout.ranks > 1:  # what belongs to no block, a block at work and the next one; a block's gradient
             gathered = exact.itemsize * (root + 2 * largest) + reduced * largest_trained
         elif exact != torch.float32:  # autocast keeps the matrices that it rounds
-            gathered = exact.itemsize * _numbers(parameter for parameter in held if id(parameter) in matrices)
+            gathered = exact.itemsize * _numbers(parameter for parameter in trainable if id(parameter) in matrices)
         gradients = whole if once else trained
         account = Account(
             ranks=layout.ranks, weights=weights, optimizer=optimizer, gradients=gradients, gathered=gathered,

@@ -121,7 +121,7 @@ def not_judged(facts: SubmissionFacts, config_hash: bytes, why: str) -> Verdict:
 class RowMeasurements:
     """What one rollout's prefill says.
 
-    Per chunk of 32 tokens, but for a last one of a single token: `mismatches` (exponents of the claimed top activations
+    Per chunk of 32 tokens, except a last one of a single token: `mismatches` (exponents of the claimed top activations
     that differ, count) and `mantissas` (mean difference of mantissas, 0 to 127; 128 where no exponent matches). Per
     token: `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token),
     `expected` (own ln p of the best one). `surprise` and `overconfidence` are the logarithms of two e-values

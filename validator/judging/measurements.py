@@ -106,7 +106,7 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
 
 
 def judged_chunks(errors: Sequence[ChunkErrors], tokens: int) -> Sequence[ChunkErrors]:
-    """Return the errors of a completion's chunks but for a last one of a single token. Its proof takes every value of a
+    """Return the errors of a completion's chunks, except a last one of a single token. Its proof takes every value of a
     hidden state of 128, and those next to zero have no relative precision: an honest one may then be anything."""
     return errors[: -(-(tokens - 1) // CHUNK)]
 

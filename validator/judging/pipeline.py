@@ -209,7 +209,7 @@ class FileJudge:
 
     def to_vote(self, verdict: Verdict) -> Verdict:
         """Return what a seat votes that will have to show the bytes: `unavailable` if it would accept and cannot retain
-        them, or whoever fills its disk has it fined."""
+        them, or filling its disk would have it fined."""
         submission, sha256 = (verdict.pool, verdict.sequence), bytes.fromhex(verdict.sha256)
         if not verdict.code.is_accept or self._files is None or self._files.has(submission, sha256):
             return verdict

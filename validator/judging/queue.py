@@ -32,7 +32,7 @@ class JudgeTask:
 
     mirrors[i]: further URLs of file i.
     patience: seconds from when the task is asked for, after which a file that no source has counts as unavailable.
-    to_show: whoever accepts a file will have to show its bytes, as committees do.
+    to_show: a seat that accepts a file will have to show its bytes, as committees do.
     as_worker: each file is measured by its worker's own engine, if this machine has it.
     whole: no file is measured before all are there, since one that is withheld decides for all.
     """
@@ -148,7 +148,7 @@ class JudgeQueue:
             return (dict(request.found), request.problem) if request else ({}, "")
 
     def retain(self, keys: Collection[TaskKey]) -> None:
-        """Forget all other tasks: settled without us, or drawn anew. The task under way ends after its current file."""
+        """Forget all other tasks: settled without us, or drawn again. The task at work ends after its current file."""
         with self._changed:
             for key in [key for key in self._requests if key not in keys]:
                 self._requests.pop(key).cancel()
@@ -202,17 +202,17 @@ class JudgeQueue:
         """Look for up to a lane's worth of the further files of a whole task, until a smaller task waits. Returns
         whether the search is over. Raises MissingFileError for a file that may appear later."""
         task, final = request.task, time.monotonic() >= request.until
-        left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
-        for at in left[:LANE]:
+        left = [index for index in range(len(task.facts)) if index not in request.there] if task.whole else []
+        for index in left[:LANE]:
             request.check()
-            sequence = task.facts[at].sequence
-            if not task.judge.is_there(task.facts[at], task.mirrors[at]):
+            sequence = task.facts[index].sequence
+            if not task.judge.is_there(task.facts[index], task.mirrors[index]):
                 if not final:
                     raise MissingFileError(f"no source has file {sequence}", "it may appear later")
                 why = f"file {sequence} cannot be had, and without it the others decide nothing"
                 request.found = {position: task.judge.unjudged(facts, why) for position, facts in enumerate(task.facts)}
                 return True
-            request.there.add(at)
+            request.there.add(index)
             if request.large and self._smaller_waits():
                 break
         return not task.whole or len(request.there) == len(task.facts)
@@ -224,16 +224,16 @@ class JudgeQueue:
         task, final, failures = request.task, time.monotonic() >= request.until, request.failures
         missing: MissingFileError | None = None
 
-        def order(at: int) -> tuple[int, int, int]:
-            return failures[at], task.facts[at].work.id.step, task.facts[at].sequence
+        def order(index: int) -> tuple[int, int, int]:
+            return failures[index], task.facts[index].work.id.step, task.facts[index].sequence
 
-        left = sorted((at for at in range(len(task.facts)) if at not in request.found), key=order)
-        for at in left[:LANE]:
+        left = sorted((index for index in range(len(task.facts)) if index not in request.found), key=order)
+        for index in left[:LANE]:
             request.check()
-            failures[at] += 1
+            failures[index] += 1
             try:
-                facts, mirrors = task.facts[at], task.mirrors[at]
-                request.found[at] = task.judge.verdict(facts, mirrors, final=final, as_worker=task.as_worker)
+                facts, mirrors = task.facts[index], task.mirrors[index]
+                request.found[index] = task.judge.verdict(facts, mirrors, final=final, as_worker=task.as_worker)
             except MissingFileError as error:
                 missing = error
             if request.large and self._smaller_waits():

@@ -90,7 +90,7 @@ def _in_background(task: Callable[[], bytes | None]) -> Answer:
     def run() -> None:
         try:
             answer.set_result(task())
-        except BaseException as error:  # whoever asks for the result hears of it
+        except BaseException as error:  # the caller of result() gets it
             answer.set_exception(error)
 
     threading.Thread(target=run, name="source", daemon=True).start()

@@ -825,7 +825,7 @@ function inWords(file, now) {
     malformed: "The file is not what a worker writes. It earns nothing.", void: "Two committees did not decide it. It is "
       + "paid and never trained on.",
     unavailable: "The committee could not fetch it. An upload receipt keeps its pay.",
-    canary: "A planted test file: whoever accepted it was not checking."};
+    canary: "A planted test file: a validator that accepted it was not checking."};
   return [`${file.reason || file.status}. ${told[file.status] ?? ""}`];
 }
 

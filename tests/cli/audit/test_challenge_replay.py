@@ -74,7 +74,7 @@ def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_p
         assert "there is no challenge 7; muster challenge show lists all" in seven
         second = create_pool(deployed.suite(deployed.chain.account()), tmp_path, CONFIG.digest)
         other = muster.refused("verify", "challenge", 1, "--pool", f"{second}@{url}")
-        assert f"challenge 1 is of pool {pool}; pass --pool {pool}" in other
+        assert f"challenge 1 belongs to pool {pool}; pass --pool {pool}" in other
 
     digest = trial.reveals[0][1]
     swapped = objects | {object_key("verdicts", digest): b'{"verdicts":[]}'}

@@ -263,7 +263,7 @@ def test_a_slow_pool_is_refused_in_one_line_but_none_that_is_quick_or_left_or_co
     assert f"pool {pool} is refused: own: scoring a lane of 16 files may take 2304 calls of 0.5 s" in said
     assert "its owner can mend that: set `params.seconds` to 0.013 or less" in said
     said = muster.refused("validator", "judge", "--stop", *key.options, "--pool", pool)
-    assert "no seat of yours is left to change" in said
+    assert "none of your seats is left to change" in said
     said = muster.refused("validator", "judge", *key.options, "--pool", made(0.013))
     assert "has 0 tokens and needs 100" in said
     pool = made(0.5, announced=False)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from attacks.base import other
+from attacks.base import other_work
 from chain.indexer.records import MAX_WINDOW, further_lanes, jury_commit_window
 from protocol.errors import MusterError, UnreachableError
 from protocol.verdict import Code
@@ -55,7 +55,8 @@ class JudgingBench:
     def task(self, seed: bytes, *sequences: int, judge: FileJudge | None = None) -> JudgeTask:
         facts = dataclasses.replace(tiny.facts(tiny.work_of(), tiny.honest()), lane_seed=seed * 32)
         files = tuple(
-            dataclasses.replace(facts, work=other(facts.work, counter=number), sequence=number) for number in sequences
+            dataclasses.replace(facts, work=other_work(facts.work, counter=number), sequence=number)
+            for number in sequences
         )
         key = "lane-1-0-0", seed * 32, bytes([len(sequences)])
         return JudgeTask(key, files, ((),) * len(sequences), judge or self.files, self.patience)
