@@ -33,11 +33,16 @@ test-python:  # hundreds of processes import our code: it is compiled once
 	echo "test: once more, alone: what failed beside other tests"; \
 	"$$@" --last-failed --last-failed-no-failures none
 
-test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, static analysis, kill tests, peers
+test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, static analysis, kill tests, peers, a second Python
 	FOUNDRY_PROFILE=full $(FORGE) test
 	node contracts/tools/coverage.mjs
 	$(MAKE) --no-print-directory proofs
 	TOPLOC_PEER=$(CURDIR)/build/peers $(BIN)/python -m pytest -m "not gpu"
+	@for other in python3.13 python3.12 python3.11 /usr/bin/python3.12 /usr/bin/python3.11; do \
+		version=$$($$other -c 'import sys; print(sys.version)' 2>/dev/null) || continue; \
+		[ "$$version" = "$$($(BIN)/python -c 'import sys; print(sys.version)')" ] \
+			|| exec $(MAKE) --no-print-directory conformance PYTHON=$$other; \
+	done; echo "conformance: no second Python is installed"
 	PYTHONPATH=$(CURDIR)/build/peers-trl $(BIN)/python -m pytest tests/trainer/test_trl_parity.py
 	PYTHONPATH=$(CURDIR)/build/peers-triton $(BIN)/python -m pytest tests/protocol/sampling/test_noise_cuda.py \
 		tests/engines/test_vllm.py -k "noise_cuda or runner_2" -m "not gpu"

@@ -191,6 +191,7 @@ def background_tasks(
         service.leases.prune(leads)
         if leads:
             nonces.prune(service.clock())
+            service.uploads.prune()
 
     assert service.chain_watcher is not None
     return [

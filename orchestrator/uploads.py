@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from sqlalchemy import select, text, update
+from sqlalchemy import delete, select, text, update
 
 from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView, barred
-from orchestrator.db import Database, UploadRow
+from orchestrator.db import Database, ReceiptRow, UploadRow
 from protocol.api import work
 from protocol.api.work import ReceiptSigner, UploadReceipt
 from protocol.identity import PoolId
@@ -107,6 +107,13 @@ class Uploads:
         if stored not in (None, size):
             raise HttpError(409, f"{key} is in the bucket with {stored} bytes, not {size}", "check hash and size")
         return stored is not None
+
+    def prune(self) -> None:
+        """Forget tickets that ran out and the times of receipts that the chain no longer accepts."""
+        oldest = self._oldest_receipt()
+        with self.db.session() as session:
+            session.execute(delete(UploadRow).where(UploadRow.issued <= self.clock() - TICKET_SECONDS))
+            session.execute(delete(ReceiptRow).where(ReceiptRow.time < oldest))
 
     def _open(self, address: str, key: str, now: float) -> bool:
         values = {"key": key, "node": address, "now": now, "since": now - TICKET_SECONDS, "most": TICKETS_AT_ONCE}

@@ -144,10 +144,17 @@ def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
 
 
 def check_machine(profile: Profile) -> None:
-    """Raise ConfigError for a missing GPU or a clock that the service would refuse, before any money moves."""
+    """Raise ConfigError for a missing GPU, an isolation that was asked for by name and does not work, or a clock that
+    the service would refuse, before any money moves."""
     if profile.engine.device.startswith("cuda") and not driver_answers():
         what = f"the profile computes on {profile.engine.device}, and no NVIDIA driver answers"
         raise ConfigError(what, 'install the driver, or set device = "cpu" under [engine] in the profile')
+    own = profile.validator if profile.role == "validator" else profile.worker
+    asked = {"isolation": profile.isolation, "isolation_image": profile.isolation_image} | own
+    if asked["isolation"] in ("container", "bubblewrap"):
+        from sandbox.launch import choose
+
+        choose(asked["isolation"], asked["isolation_image"])
     if not profile.service:
         return
     try:

@@ -362,7 +362,8 @@ def get_validator(query: Query, address: AddressInPath) -> views.ValidatorView:
         raise HttpError(404, f"{address} owns no seat", "see the list of validators")
     seats = {seat.seat for seat in entry.seats}
     votes = islice(_votes(query.state, query.pool, seats), RECENT_VOTES) if query.pool else ()
-    penalties = (slash for slash in reversed(query.state.slashes) if slash.kind == "seat" and int(slash.who) in seats)
+    here = (slash for slash in reversed(query.state.slashes) if slash.pool in (query.pool_id, 0))
+    penalties = (slash for slash in here if slash.kind == "seat" and int(slash.who) in seats)
     slashes = documents.slash_entries(islice(penalties, RECENT_VOTES))
     return views.ValidatorView(**vars(entry), recent=list(votes), slashes=slashes)
 

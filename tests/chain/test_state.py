@@ -1,5 +1,9 @@
 """The projected state against the contracts' own views, through a whole life of files."""
 
+from collections import UserDict
+from dataclasses import replace
+from typing import Any, ClassVar
+
 import pytest
 from eth_utils.crypto import keccak
 
@@ -109,6 +113,16 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     compare(game)
 
 
+class Counted(UserDict[Any, Any]):
+    """Remembers what was read."""
+
+    read: ClassVar[list[Any]] = []
+
+    def __getitem__(self, key: Any) -> Any:
+        self.read.append(key)
+        return super().__getitem__(key)
+
+
 def test_files_leave_their_lane_one_by_one(game: Game) -> None:
     """Refused ones by their end, others where somebody gives them words of their own; the lane pays the rest."""
     (_, node), (_, other), (_, cheat) = game.node(), game.node(), game.node()
@@ -119,6 +133,11 @@ def test_files_leave_their_lane_one_by_one(game: Game) -> None:
     pools, files = game.suite.pools, list(game.state.submissions.values())
     assert [len(file.lane_words) for file in files] == [4] * 4
     assert [file.sequence for file in to_finalize(game.state, game.pool, game.suite.client.now())] == [1]
+    counted = replace(game.state, submissions=Counted(game.state.submissions))
+    assert len(to_finalize(counted, game.pool, game.suite.client.now())) == 1
+    assert Counted.read == [(game.pool, 3), (game.pool, 1)], (
+        "only the refused are looked at, however many files there are"
+    )
     in_flight = pools.finalize(files[3])
     pools.finalize(files[1]).send()
     state = compare(game)

@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from cli.main import app
 from cli.options import PoolRef
+from cli.pool.commands import _remember
 from cli.profile import (
     Profile,
     ProfileKey,
@@ -135,3 +136,12 @@ def test_an_owner_names_everything_once(tmp_path: Path) -> None:
 def test_an_owners_options_are_no_other_roles(tmp_path: Path) -> None:
     said = Muster(tmp_path).refused("init", "operator", "--pool", "http://127.0.0.1:1", "--s3", "s3.json")
     assert "are an owner's" in said
+
+
+def test_a_second_pool_under_one_profile_has_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "owner.toml"
+    path.write_text(profile_text("owner", pool=1, deployment=tmp_path / "d.json", home=tmp_path, cache=tmp_path))
+    monkeypatch.setattr("cli.profile.profile_path", lambda role: path)
+    assert _remember(2).startswith("the profile stays pool 1's: commands about this one need --pool 2")
+    assert load_profile(path).pool == 1
+    assert _remember(1) == ""

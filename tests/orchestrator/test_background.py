@@ -7,16 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from orchestrator.auth import NonceStore
 from orchestrator.background import BackgroundTask, Leader
-from orchestrator.db import Database, default_url
+from orchestrator.db import Database, ReceiptRow, UploadRow, default_url
 from orchestrator.main import background_tasks
+from orchestrator.uploads import TICKET_SECONDS
 from protocol.errors import UnreachableError
 from protocol.waits import wait_for
 from runtime import entry
-from tests.orchestrator.chain import NODE
+from tests.orchestrator.chain import NODE, TERMS
 from tests.orchestrator.conftest import Desk
 
 FULL = PoolTimeout("QueuePool limit of size 16 reached")
@@ -99,6 +101,22 @@ def test_each_thread_of_the_service_is_supervised(
     assert "muster_tasks_failing 1.0" in exposed
     assert "muster_head_block" in exposed
     assert {one.problem for other, one in tasks.items() if other != name} == {""}
+
+
+def test_tickets_and_receipts_too_old_to_matter_are_forgotten(desk: Desk, tasks: dict[str, BackgroundTask]) -> None:
+    for age in (0, 1):
+        with desk.db.session() as session:
+            ticket, receipt = desk.now - TICKET_SECONDS + 1 - age, int(desk.now) - TERMS.receiptWindow - age
+            session.add(UploadRow(key=f"rollouts/{age}", node=NODE.address, issued=ticket))
+            session.add(ReceiptRow(sha256=f"{age:064}", node=NODE.address, time=receipt))
+
+    def left() -> list[str]:
+        with desk.db.reading() as session:
+            return [*session.scalars(select(UploadRow.key)), *session.scalars(select(ReceiptRow.sha256))]
+
+    for task in tasks.values():
+        task.start()
+    wait_for("the old ones to go", lambda: left() == ["rollouts/0", f"{0:064}"], 20, poll=0.01)
 
 
 def test_without_connections_a_replica_does_not_lead_and_does_not_die(

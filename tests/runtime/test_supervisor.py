@@ -52,6 +52,15 @@ def test_a_child_that_keeps_failing_ends_the_run_with_its_last_words(tmp_path: P
         check_until(supervisor, lambda: False)
 
 
+def test_a_death_is_told_with_the_childs_last_line(tmp_path: Path) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(said.append)
+    supervisor.start(child("one", "print('loading'); print('no such model'); raise SystemExit(2)", tmp_path))
+    check_until(supervisor, lambda: bool(said))
+    supervisor.stop()
+    assert said[0].startswith("one died (exit 2): no such model; restart in ")
+
+
 def test_a_child_that_is_done_is_left_alone(tmp_path: Path) -> None:
     supervisor = Supervisor(lambda _: None)
     one = supervisor.start(child("one", "pass", tmp_path))

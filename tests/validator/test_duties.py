@@ -120,3 +120,14 @@ def test_a_jury_to_which_nobody_comes_is_drawn_while_it_can_be(
         state = game.state
         keeper.draw_or_dismiss(state, state.trials[trial], file, set())
         assert game.state.trials[trial].drawn is (epoch == epochs)
+
+
+def test_a_keeper_forgets_what_was_due_an_hour_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing: Any = None
+    tasks: Any = Sent()
+    keeper, now = Keeper(nothing, 1, tasks), [1000.0]
+    monkeypatch.setattr("validator.duties.time.monotonic", lambda: now[0])
+    for key, later in (("a", 0.0), ("b", 3599.0), ("c", 2.0)):
+        now[0] += later
+        keeper._do(key, State(), "", lambda: None, 0.0)
+    assert keeper._due == {"b": 4599.0, "c": 4601.0}

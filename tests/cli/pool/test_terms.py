@@ -82,3 +82,10 @@ def test_each_networks_contracts_take_the_terms_that_come_with_it(network: str, 
     assert 0 < locked <= config.suite.unbonding
     suite = config.suite
     assert suite.timelock_delay > 4 * suite.epoch_blocks * suite.block_seconds, "a seat can unbond before a proposal"
+
+
+def test_windows_on_base_outlast_a_sequencer_that_halts_for_an_hour() -> None:
+    terms = vars(load_terms(Path("base-sepolia"), bytes(32), 1))
+    windows = {name: value for name, value in terms.items() if name.endswith("Window")}
+    assert len(windows) == 7
+    assert min(windows.values()) >= 3600, windows

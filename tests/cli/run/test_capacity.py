@@ -1,7 +1,9 @@
 """What a machine can serve, by made-up cards and the configurations of known models."""
 
+import hashlib
 import json
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,13 @@ import pytest
 
 from cli.diagnose import checks
 from cli.hardware import GIB, Gpu, ModelShape, TorchDevices, capacity
+from cli.pool import document
+from protocol.accounts import Account
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError
+from storage.keys import object_key
+from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, WeightFile, seal
+from tests.cli.diagnose.test_views import OWNER
 
 SEVEN = {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "hidden_size": 3584}
 THIRTY_TWO = {
@@ -71,14 +79,45 @@ def test_a_pool_is_judged_by_its_documents(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     work = SimpleNamespace(max_prompt_tokens=192, max_new_tokens=8000)
     config = SimpleNamespace(work=work, model=SimpleNamespace(dtype="bfloat16"))
-    document: list[Any] = [json.dumps(SEVEN).encode()]
+    stored: list[Any] = [json.dumps(SEVEN).encode()]
     monkeypatch.setattr(checks, "ask_service", lambda *_: SimpleNamespace(config_hash="00" * 32))
     monkeypatch.setattr(checks, "fetch_pool_config", lambda *_: config)
-    monkeypatch.setattr(checks, "service_objects", lambda *_: nullcontext(lambda key, most: document[0]))
+    monkeypatch.setattr(checks, "service_objects", lambda *_: nullcontext(lambda key, most: stored[0]))
     monkeypatch.setattr(checks, "first_manifest", lambda *_: SimpleNamespace(files=files, dtype="bfloat16"))
     for cards, state in (((RTX,), "ok"), ((Gpu("T4", 16 * GIB),), "failed")):
         monkeypatch.setattr(checks, "torch_devices", lambda cards=cards: TorchDevices(cards))
         found = checks.serving("http://pool")
         assert (found.check, found.state) == ("serves", state), found
-    document[0] = b"{"
+    stored[0] = b"{"
     assert checks.serving("http://pool").detail == "the pool's model has no config.json that is one"
+
+
+def test_a_newest_step_of_deltas_alone_is_served_like_the_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its own shards are not in the bucket; the service has the pool's configuration and the first step's files."""
+    shape = json.dumps(SEVEN).encode()
+    name = hashlib.sha256(shape).hexdigest()
+    stored, missing = Shard(sha256=name, size=len(shape)), Shard(sha256="ab" * 32, size=9)
+    config = PoolConfig(name="p", model=ModelConfig(source="m"), environments=(EnvironmentConfig(name="sums"),))
+    objects = {object_key("configs", config.digest): config.canonical(), stored.key: shape}
+    published = []
+    delta = StepDelta(
+        step=0, parent="cd" * 32, files=(FileDelta(name="config.json", index="ef" * 32, shards=(missing,)),)
+    )
+    for step, shard in enumerate((stored, missing)):
+        file = WeightFile(name="config.json", size=shard.size, sha256=shard.sha256, shards=(shard,))
+        manifest = Manifest(
+            chain_id=1, pools=OWNER, pool=1, step=step, parent="cd" * 32 if step else "", dtype="bfloat16",
+            files=(file,), snapshot=not step, deltas=(delta,) * step,
+        )  # fmt: skip
+        objects[object_key("manifests", manifest.digest)] = seal(manifest, Account.from_key(b"\x07" * 32))
+        published.append(SimpleNamespace(step=step, manifest=manifest.digest.hex()))
+    answer = SimpleNamespace(config_hash=config.digest.hex(), published=published[::-1])
+    monkeypatch.setattr(checks, "ask_service", lambda *_: answer)
+    for module in (checks, document):
+        monkeypatch.setattr(module, "service_objects", lambda *_: nullcontext(lambda key, most=0: objects[key]))
+    monkeypatch.setattr(checks, "torch_devices", lambda: TorchDevices((RTX,)))
+    found = checks.serving("http://pool")
+    assert (found.check, found.state) == ("serves", "ok"), found
+    assert checks.keystore(tmp_path / "none.json").state == "note"

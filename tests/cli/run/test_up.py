@@ -17,6 +17,7 @@ from cli.session import ask_access, check_access, open_session
 from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from runtime.diagnose import ServiceFacts
+from sandbox.launch import Probed
 from tests.cli.muster import Muster
 from tests.cli.pool_files import CONFIG, StubService
 from tests.conftest import TOKEN, Deployed
@@ -177,6 +178,11 @@ def test_a_machine_that_cannot_work_is_refused_before_money_moves(
     for role in (NodeUp(on_gpu, yes=True), ValidatorUp(on_gpu.model_copy(update={"voters": (profile.key,)}), yes=True)):
         with pytest.raises(ConfigError, match="no NVIDIA driver answers"):
             role.run(dry_run=False, as_json=False)
+    with monkeypatch.context() as patched:
+        patched.setattr("sandbox.launch.try_mode", lambda mode, image: Probed(f"no {mode.value}"))
+        in_container = profile.model_copy(update={"isolation": "container"})
+        with pytest.raises(ConfigError, match=r"'container' does not work here \(podman: no podman; docker"):
+            NodeUp(in_container, yes=True).run(dry_run=False, as_json=False)
     monkeypatch.setattr("cli.run.up.look_at_service", lambda *_, **about: ServiceFacts(clock_offset=-42.0))
     with pytest.raises(ConfigError, match="this machine's clock is -42 s off the service's"):
         NodeUp(profile, yes=True).run(dry_run=False, as_json=False)

@@ -8,16 +8,20 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chain.indexer.records import Lane, Seat
 from chain.indexer.state import State
 from cli.profile import Profile, ProfileKey
 from cli.run.process import UpProcess
-from cli.run.up import earned_line
+from cli.run.up import ValidatorUp, earned_line
 from protocol.errors import MusterError
+from runtime import keystore
 from runtime.entry import Exit
+from tests.cli.diagnose.test_views import NODE, VOTES, drawn, make_state, make_sub
 
 COUNTING = """
 import os, sys
@@ -146,3 +150,21 @@ def test_before_the_first_file_up_repeats_what_the_worker_says() -> None:
     line = earned_line(State(), 1, "0xA", 0, "18:21 I muster.worker: vLLM cannot load")
     assert line == "no file handed in yet; the worker says: 18:21 I muster.worker: vLLM cannot load"
     assert earned_line(State(), 1, "0xA", 0) == "no file handed in yet"
+
+
+def test_an_unopened_vote_of_an_owners_seat_is_due(tmp_path: Path) -> None:
+    profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=ProfileKey(keystore=tmp_path / "key.json"))
+    keystore.create(profile.key.keystore, "password", work_factor=1024)
+    state, turn = make_state(make_sub()), drawn(commits={1: bytes(32)})
+    state.lanes[1, 0] = Lane(1, 0, [turn], [0])
+    owner = keystore.address_of(profile.key.keystore)
+    state.seats = {4: Seat(4, NODE, NODE, 9, 0), 5: Seat(5, owner, NODE, 9, 0)}
+    ran: list[Any] = []
+    suite = SimpleNamespace(params=SimpleNamespace(values=lambda: {"withheldPenalty": 2 * 10**8}))
+    up: Any = object.__new__(ValidatorUp)
+    up.session, up.profile = SimpleNamespace(state=lambda: state, suite=suite), profile
+    up.process = SimpleNamespace(run=lambda report, due: ran.append(due) or 7)
+    assert up.work() == 7
+    assert ran[0]() == "1 vote not opened yet; each that is missing costs 0.2 tokens"
+    turn.reveals[1] = VOTES[1]
+    assert ran[0]() == ""

@@ -1,5 +1,6 @@
 """The documents behind the dashboard's pages: paged, filtered, exact, and cheap however many ask."""
 
+import copy
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -320,3 +321,16 @@ def test_whoever_refuses_gzip_gets_plain_text(busy: Desk, accepted: str) -> None
     answer = busy.http.get("/v1/record", headers={"Accept-Encoding": accepted})
     assert "content-encoding" not in answer.headers
     assert answer.json()["pool"] == 1
+
+
+def test_another_pools_penalties_are_no_money_of_this_one(busy: Desk, crowd: Crowd) -> None:
+    seat = crowd.state.seats[3]
+    paths = ("overview", "slashes", f"validators/{seat.owner}")
+    seen = lambda: [{**busy.get(path), "seq": 0} for path in paths]  # noqa: E731
+    before, state = seen(), copy.copy(crowd.state)
+    slash = next(one for one in state.slashes if one.kind == "seat")
+    state.slashes = [*state.slashes, replace(slash, pool=2, amount=10**9), replace(slash, kind="node", pool=2)]
+    busy.start()
+    busy.view.projection = Still(state)
+    for was, now in zip(before, seen(), strict=True):
+        assert {name for name in was if was[name] != now[name]} <= {"started"}
