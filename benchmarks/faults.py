@@ -231,7 +231,7 @@ class Testbed(Demo):
         deployer.token.mint(operator, STAKE).send()
         expiry = deployer.client.now() + 3600
         consent = stakes.sign_consent(node.account, operator, expiry)
-        stakes.register_node(node.address, STAKE // 2, expiry, consent).send()
+        stakes.register_node(node.address, operator, 0, STAKE // 2, expiry, consent).send()
         self.start_watch(POOR)
         yield
         stakes.deposit(node.address, STAKE // 2).send()

@@ -173,36 +173,28 @@ class Params(Contract):
 # Operators' stake and validators' seats
 
 
-CONSENT = "Consent(address node,address operator,uint256 expiry)"
-SPONSORSHIP = "Sponsorship(address node,address operator,address sponsor,uint256 expiry)"
+CONSENT = "Consent(address node,address operator,address sponsor,uint256 expiry)"
 DRAW_REACH = 3
 """Epochs after its own in which a seed can still be drawn with, and so after leaving in which a seat can be drawn."""
 
 
 class Stakes(Contract):
-    """Called by operators. `register_node` (node, base units at stake, expiry and signature of the node's consent) puts
-    a node under the caller. `deposit` adds stake: follow with `pools.refresh` to raise the limit in the node's pool.
-    `withdraw` takes unlocked stake back.
-
-    Called by sponsors: `register_for` (node, operator, pool, base units, expiry and signature of the node's
-    Sponsorship) lends a node its stake in that pool, and `repay` takes what is unlocked of it back."""
+    """Called by operators and sponsors. `register_node` (node, operator, pool, base units at stake, expiry and
+    signature of the node's consent) puts a node under an operator; the stake of another caller is a loan, in that pool
+    only. `deposit` adds stake: follow with `pools.refresh` to raise the limit in the node's pool. `withdraw` takes
+    unlocked stake back, the loan first, and for its sponsor no more than that."""
 
     name = "Stakes"
-    register_node = Sends[[str, int, int, bytes], Receipt](takes=1)
+    register_node = Sends[[str, str, int, int, int, bytes], Receipt](takes=3)
     deposit = Sends[[str, int], Receipt](takes=1)
     withdraw = Sends[[str, int], Receipt]()
-    register_for = Sends[[str, str, int, int, int, bytes], Receipt](takes=3)
-    repay = Sends[[str], Receipt]()
     withdrawable = Reads[[str], int]()
     node_of = Reads[[str], Struct]()
 
-    def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
-        """Sign the node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
-        return self.signed(node, "muster-stakes", CONSENT, node.address, operator, expiry)
-
-    def sign_sponsorship(self, node: LocalAccount, operator: str, sponsor: str, expiry: int) -> bytes:
-        """Sign the node key's consent that `sponsor` lends its stake and registers it under `operator`."""
-        return self.signed(node, "muster-stakes", SPONSORSHIP, node.address, operator, sponsor, expiry)
+    def sign_consent(self, node: LocalAccount, operator: str, expiry: int, sponsor: str = "") -> bytes:
+        """Sign the node key's consent that `sponsor` (default: the operator) registers it under `operator` and stakes
+        for it, usable until `expiry` (chain time)."""
+        return self.signed(node, "muster-stakes", CONSENT, node.address, operator, sponsor or operator, expiry)
 
 
 class Seats(Contract):
@@ -223,7 +215,7 @@ class Seats(Contract):
 
     def open_seat(self, voter: str, groups: Sequence[int]) -> ContractCall[int]:
         """Bond one seat for the hot key `voter`; returns its number. Drawable for `groups` from the next epoch."""
-        return self.call("openSeat", voter, list(groups), takes=self.bond(), result="SeatOpened.seat")
+        return self.call("openSeat", 0, voter, list(groups), takes=self.bond(), result="SeatOpened.seat")
 
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""

@@ -104,7 +104,7 @@ class Sponsor:
             free = not node.pool and node.release_at <= now and not node.frozen and node.node not in joining
             if free and node.loan and node.sponsor == own:
                 try:
-                    self._suite.stakes.repay(node.node).send()
+                    self._suite.stakes.withdraw(node.node, node.loan).send()
                     log.info("the stake of node %s is paid back", node.node)
                 except ContractError as error:
                     log.info("the stake of node %s is not paid back yet: %s", node.node, error)
@@ -142,11 +142,8 @@ class Sponsor:
 
     def _join(self, state: State, node: str, lent: float, body: str) -> str:
         """Register a node, or let it join if it is registered; return why that cannot be, or empty."""
-        form, record, pool = (
-            work.JoinRequest.model_validate_json(body),
-            state.nodes.get(node),
-            self._view.pool(state),
-        )
+        form = work.JoinRequest.model_validate_json(body)
+        record, pool = state.nodes.get(node), self._view.pool(state)
         if pool is None or self._is_member(node):
             return ""
         if state.time >= form.expiry:
@@ -156,7 +153,7 @@ class Sponsor:
             stake, sponsorship = pool.terms.minStake, bytes.fromhex(form.sponsorship[2:])
             if not counts and (reason := self._full(state, stake)):
                 return reason
-            call = self._suite.stakes.register_for(node, form.operator, pool.pool, stake, form.expiry, sponsorship)
+            call = self._suite.stakes.register_node(node, form.operator, pool.pool, stake, form.expiry, sponsorship)
             if approval := self._suite.token.approval(call.to, stake):
                 approval.send()
             gas = priced(self._suite.client, call)

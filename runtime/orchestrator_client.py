@@ -115,7 +115,7 @@ def join_request(suite: Suite, node: LocalAccount, operator: str, sponsor: str, 
     """Sign, as the node, that `sponsor` (a service's key) lends its stake, registers it under `operator` and lets it
     join a pool, within an hour."""
     expiry = suite.client.now() + _JOIN_SECONDS
-    sponsorship = suite.stakes.sign_sponsorship(node, operator, sponsor, expiry)
+    sponsorship = suite.stakes.sign_consent(node, operator, expiry, sponsor)
     join = suite.pools.sign_join(node, pool, expiry)
     signatures = {"sponsorship": "0x" + sponsorship.hex(), "join": "0x" + join.hex()}
     return work.JoinRequest(operator=operator, expiry=expiry, **signatures)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from chain.indexer.records import ChallengeOutcome, NodeChallenge, Submission, Trial
+from chain.indexer.records import ChallengeOutcome, NodeChallenge, Submission, Trial, outcome_for
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import BETS, FIGURES, FigureEvidence, Nats, engine_titles, engines_of, figures_of
 from protocol.evidence.null_model import LIMIT_NATS, EvidenceConfig, NodeEvidence, least
@@ -288,17 +288,6 @@ def majority(trial: Trial) -> Code:
     """Return what the opened votes of a jury come to; NONE without a majority."""
     code = tally([Code(vote) for vote, _ in trial.reveals.values()], trial.size)
     return Code.NONE if code is Code.UNDECIDED else code
-
-
-def outcome_for(code: Code) -> ChallengeOutcome:
-    """Return how a challenge ends by its jury's majority, as the contract decides it."""
-    if code is Code.NONE:
-        return ChallengeOutcome.LAPSED
-    if code is Code.UNAVAILABLE:
-        return ChallengeOutcome.DISMISSED
-    if code is Code.DIFFERENT:
-        return ChallengeOutcome.DIFFERENT
-    return ChallengeOutcome.UPHELD if code.is_reject else ChallengeOutcome.REFUTED
 
 
 def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:

@@ -522,9 +522,8 @@ class Canary:
 
 
 class ChallengeOutcome(IntEnum):
-    """NodeChallenges.Outcome."""
+    """How a node challenge ended, if it has."""
 
-    NONE = 0
     OPEN = 1
     UPHELD = 2
     REFUTED = 3
@@ -536,6 +535,17 @@ class ChallengeOutcome(IntEnum):
     def ends_membership(self) -> bool:
         """Whether the node is in the pool no more."""
         return self in (ChallengeOutcome.UPHELD, ChallengeOutcome.DIFFERENT)
+
+
+def outcome_for(code: Code) -> ChallengeOutcome:
+    """Return how a challenge ends by its jury's majority, as the contract decides it."""
+    if code is Code.NONE:
+        return ChallengeOutcome.LAPSED
+    if code is Code.UNAVAILABLE:
+        return ChallengeOutcome.DISMISSED
+    if code is Code.DIFFERENT:
+        return ChallengeOutcome.DIFFERENT
+    return ChallengeOutcome.UPHELD if code.is_reject else ChallengeOutcome.REFUTED
 
 
 @dataclass

@@ -136,10 +136,8 @@ class Seats(Reducer):
     SeatFrozen = SeatReleased = sets("seats", "seat", frozen="frozen")
 
     def SeatOpened(self, a: Args) -> None:
-        owner = a["owner"] if "owner" in a else self.state.seats[a["seat"]].owner
-        self.state.seats[a["seat"]] = records.Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
-
-    SeatReopened = SeatOpened
+        opened = records.Seat(a["seat"], a["owner"], a["voter"], a["bond"], a["activeFrom"])
+        self.state.seats[a["seat"]] = opened
 
     def SeatOptedIn(self, a: Args) -> None:
         seat = self.state.seats[a["seat"]]
@@ -501,7 +499,7 @@ class NodeChallenges(Reducer):
 
     def ChallengeConcluded(self, a: Args) -> None:
         challenge, account = self.state.challenges[a["challenge"]], self.state.accounts[a["pool"], a["node"]]
-        challenge.outcome, challenge.code = records.ChallengeOutcome(a["outcome"]), a["code"]
+        challenge.outcome, challenge.code = records.outcome_for(Code(a["code"])), a["code"]
         challenge.slashed, challenge.back = a["slashed"], a["back"]
         if not challenge.outcome.ends_membership:
             return

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from chain.contracts import MOST_FILES
-from chain.indexer.records import ChallengeOutcome, Submission
+from chain.indexer.records import ChallengeOutcome, Submission, outcome_for
 from chain.indexer.state import State
 from cli.output import clock, fields, table
 from protocol.config import PoolConfig
@@ -240,7 +240,7 @@ def replayed_challenge(config: ProcessConfig, number: int, published: bool) -> d
         {
             "seat": juror.seat,
             "vote": challenge_label(juror.code),
-            "agrees": None if ours is None else challenges.outcome_for(juror.code) is challenges.outcome_for(ours.code),
+            "agrees": None if ours is None else outcome_for(juror.code) is outcome_for(ours.code),
             "document": _evidence(juror.judged),
             "note": juror.note or juror.fault,
         }

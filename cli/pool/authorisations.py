@@ -68,7 +68,7 @@ class SignedFile(BaseModel):
 class Consent(SignedFile):
     """A node key lets `operator` register it. `contract` is Stakes."""
 
-    domain, struct, signed_fields = "muster-stakes", CONSENT, ("node", "operator", "expiry")
+    domain, struct, signed_fields = "muster-stakes", CONSENT, ("node", "operator", "operator", "expiry")
     operator: str
 
 

@@ -155,7 +155,8 @@ def join(
     if record is None:
         signed = _node_consent(session, key, paper)
         amount = stake or pool.terms.minStake
-        call: ContractCall[Any] = suite.stakes.register_node(signed.node, amount, signed.expiry, signed.signature)
+        terms = signed.node, operator, number, amount, signed.expiry, signed.signature
+        call: ContractCall[Any] = suite.stakes.register_node(*terms)
         planned.append(PlannedTransaction(f"register node {name} and stake {show_tokens(amount)} tokens", call))
     elif stake:
         call = suite.stakes.deposit(name, stake)

@@ -46,8 +46,6 @@ contract Canaries is SuiteContract {
         uint256 deposit;
         /// The committee's outcome before the opening.
         uint256 code;
-        /// Reject reason that the owner claims.
-        uint256 reason;
         uint256[] accused;
         /// The first jury, or 0 when nobody is accused.
         uint256 trial;
@@ -111,7 +109,6 @@ contract Canaries is SuiteContract {
         uint256 fees;
         (canary.code, fees) = _take(pool, sequence, file);
         canary.owner = msg.sender;
-        canary.reason = reason;
         _accuse(canary, pool, sequence);
         canary.deposit = canary.accused.length * canarySlash + uint256(terms.jury) * terms.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, canary.accused, canary.deposit, canary.trial);

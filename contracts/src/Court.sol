@@ -6,7 +6,6 @@ import {Pools} from "./Pools.sol";
 import {Seats} from "./Seats.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {Epochs} from "./libraries/Epochs.sol";
 import {LaneSlot} from "./libraries/LaneSlot.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
 import {TypedData} from "./libraries/TypedData.sol";
@@ -111,7 +110,7 @@ contract Court is SuiteContract {
         uint256 bonds = (terms.committee / 2 + 1) * Seats(seats).minBond();
         if (pay > bonds) revert PayAboveBonds(pay, bonds);
         // a draw never needs seats or block hashes that are no longer known
-        if (terms.drawBlocks > Epochs.REACH * epochBlocks) revert Params.BadTerms("drawBlocks");
+        if (terms.drawBlocks > Voting.REACH * epochBlocks) revert Params.BadTerms("drawBlocks");
         _terms[pool] = terms;
         if (terms.group == 0) _terms[pool].group = uint32(pool);
     }
@@ -247,7 +246,7 @@ contract Court is SuiteContract {
         uint256 seedBlock = word.time();
         if (block.number <= seedBlock) revert Voting.SeedNotMined(seedBlock);
         if (block.number > seedBlock + terms.drawBlocks) revert DrawOver(seedBlock + terms.drawBlocks);
-        bytes32 hash = Epochs.hashOf(seedBlock);
+        bytes32 hash = Voting.hashOf(seedBlock);
         if (hash == 0) revert Voting.SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, which));
         uint64 short = uint64(uint256(hash));

@@ -5,7 +5,6 @@ import {Court} from "./Court.sol";
 import {Seats} from "./Seats.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {Epochs} from "./libraries/Epochs.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
 import {AlreadyConcluded, Bounds, NotYet, PoolTerms, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
@@ -349,8 +348,8 @@ contract Juries is SuiteContract {
         Trial storage trial_ = _trials[trial];
         if (trial_.size == 0) revert NoSuchTrial();
         seedBlock = trial_.seedBlock;
-        if (Epochs.over(seedBlock, epochBlocks, block.number)) revert Lapsed();
-        bytes32 hash = block.number > seedBlock ? Epochs.hashOf(seedBlock) : bytes32(0);
+        if (Voting.over(seedBlock, epochBlocks, block.number)) revert Lapsed();
+        bytes32 hash = block.number > seedBlock ? Voting.hashOf(seedBlock) : bytes32(0);
         if (hash == 0) revert Voting.SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, trial));
         seed = bytes32(uint256(uint64(uint256(hash))));
@@ -504,7 +503,7 @@ contract Juries is SuiteContract {
         Trial storage trial_ = _trials[trial];
         // Never drawn, and no longer to be drawn: a later seed would be a second try for whoever waited.
         if (trial_.time == 0) {
-            return (trial_.size != 0 && Epochs.over(trial_.seedBlock, epochBlocks, block.number), Codes.NONE);
+            return (trial_.size != 0 && Voting.over(trial_.seedBlock, epochBlocks, block.number), Codes.NONE);
         }
         if (block.timestamp < Voting.countableFrom(_body(trial_))) return (false, Codes.NONE);
         code = Reckoning.outcome(votesOf(trial), 0, trial_.size);

@@ -29,29 +29,16 @@ contract NodeChallenges is SuiteContract {
     using AccountSlot for uint256;
     using FileSlot for uint256;
 
-    enum Outcome {
-        None,
-        Open,
-        /// A cheat: the node is slashed.
-        Upheld,
-        /// The accuser is wrong and loses the bond.
-        Refuted,
-        /// The juries could not get the files.
-        Dismissed,
-        /// The juries found no majority, or nobody drew them.
-        Lapsed,
-        /// The node computes otherwise than calibrated: its membership ends.
-        Different
-    }
-
     struct NodeChallenge {
         uint256 pool;
         address node;
         address accuser;
+        bool concluded;
+        /// The case's verdict, once concluded; NONE or `unavailable`: it had none.
+        uint8 code;
         uint256 bond;
         /// The case's first jury.
         uint256 trial;
-        Outcome outcome;
     }
 
     /// @notice `sequences` ascend. `evidence` is the SHA-256 of what the accuser says it found. No contract reads it.
@@ -65,12 +52,11 @@ contract NodeChallenges is SuiteContract {
         uint256[] sequences,
         bytes32 evidence
     );
-    /// @notice `slashed` base units left the stake. The accuser got `back` of its bond, and `reward` of the slash.
+    /// @notice The case ended with `code`. `slashed` base units left the stake. The accuser got `back` of its bond, and `reward` of the slash.
     event ChallengeConcluded(
         uint256 indexed challenge,
         uint256 indexed pool,
         address indexed node,
-        Outcome outcome,
         uint256 code,
         uint256 slashed,
         uint256 back,
@@ -122,7 +108,6 @@ contract NodeChallenges is SuiteContract {
         challenge = ++opened;
         NodeChallenge storage challenge_ = _challenges[challenge];
         (challenge_.pool, challenge_.node, challenge_.accuser) = (pool, node, msg.sender);
-        challenge_.outcome = Outcome.Open;
         challenge_.bond = Juries(juries).depositOf(pool, sequences.length);
         challenge_.trial = Juries(juries)
             .summon(pool, sequences[sequences.length - 1], sequences.length, new uint256[](0), address(0));
@@ -134,14 +119,14 @@ contract NodeChallenges is SuiteContract {
     /// @notice Takes the challenge's case on (`Juries.proceed`), and ends it once that has ended. Anyone may call.
     function conclude(uint256 challenge) external nonReentrant {
         NodeChallenge storage challenge_ = _challenges[challenge];
-        if (challenge_.outcome == Outcome.None) revert NoSuchChallenge();
-        if (challenge_.outcome != Outcome.Open) revert AlreadyConcluded();
+        if (challenge_.accuser == address(0)) revert NoSuchChallenge();
+        if (challenge_.concluded) revert AlreadyConcluded();
         (uint256 code, bool ended) = Juries(juries).proceed(challenge_.trial);
         if (!ended) return;
-        challenge_.outcome = _outcome(code);
+        (challenge_.concluded, challenge_.code) = (true, uint8(code));
         (uint256 pot, uint256 cost) = Juries(juries).judge(challenge_.trial, code);
         Money memory money;
-        if (challenge_.outcome == Outcome.Upheld || challenge_.outcome == Outcome.Different) {
+        if (Codes.isReject(code) || code == Codes.DIFFERENT) {
             pot += _eject(challenge_, cost > pot ? cost - pot : 0, money);
         } else {
             Stakes(stakes).release(challenge_.node);
@@ -150,17 +135,10 @@ contract NodeChallenges is SuiteContract {
         uint256 used = Juries(juries).pay(challenge_.trial, pot);
         _send(juries, used);
         pot -= used;
-        if (challenge_.outcome == Outcome.Refuted) pot -= _acquit(challenge_, pot);
+        if (Codes.kind(code) == Codes.KIND_ACCEPT) pot -= _acquit(challenge_, pot);
         else money.back = Math.min(pot, challenge_.bond);
         emit ChallengeConcluded(
-            challenge,
-            challenge_.pool,
-            challenge_.node,
-            challenge_.outcome,
-            code,
-            money.slashed,
-            money.back,
-            money.reward
+            challenge, challenge_.pool, challenge_.node, code, money.slashed, money.back, money.reward
         );
         _send(challenge_.accuser, money.back + money.reward);
         _send(SINK, pot - money.back);
@@ -212,7 +190,7 @@ contract NodeChallenges is SuiteContract {
         uint256 in_ = Stakes(stakes).nodeOf(node).pool;
         Pools(pools).expel(pool, node);
         // what it staked anew for another pool stands for that one
-        if (challenge_.outcome == Outcome.Upheld && (in_ == 0 || in_ == pool)) {
+        if (Codes.isReject(challenge_.code) && (in_ == 0 || in_ == pool)) {
             PoolTerms memory terms = Court(court).termsOf(pool);
             Stakes.Slash memory order;
             order.bps = slashBps;
@@ -232,12 +210,5 @@ contract NodeChallenges is SuiteContract {
         acquittedUntil[pool][node] = block.timestamp + Court(court).termsOf(pool).challengeWindow;
         compensation = Math.min(pot, delayCompensation);
         _send(Stakes(stakes).operatorOf(node), compensation);
-    }
-
-    function _outcome(uint256 code) private pure returns (Outcome) {
-        if (code == Codes.NONE) return Outcome.Lapsed;
-        if (code == Codes.UNAVAILABLE) return Outcome.Dismissed;
-        if (code == Codes.DIFFERENT) return Outcome.Different;
-        return Codes.isReject(code) ? Outcome.Upheld : Outcome.Refuted;
     }
 }

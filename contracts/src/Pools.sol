@@ -47,14 +47,6 @@ contract Pools is SuiteContract {
         Understaffed
     }
 
-    enum Phase {
-        None,
-        Pending,
-        Settled,
-        Disputed,
-        Final
-    }
-
     event PoolCreated(
         uint256 indexed pool, address indexed owner, bytes32 indexed configHash, PoolTerms terms, uint256 unbonding
     );
@@ -130,7 +122,8 @@ contract Pools is SuiteContract {
     error OverLimit(uint256 units, uint256 limit);
     error EscrowExhausted(uint256 needed, uint256 free);
     error WrongFile(uint256 sequence);
-    error WrongPhase(uint256 sequence, Phase phase);
+    /// @notice The file is in phase `phase` (`FileSlot`).
+    error WrongPhase(uint256 sequence, uint256 phase);
     error NothingToClaim();
     error IsFrozen(uint256 barrier);
 
@@ -633,7 +626,7 @@ contract Pools is SuiteContract {
             uint256 id = first + i;
             if ((places >> i) & 1 == 0 || _files[id] != 0) continue;
             uint256 slot = _wordIn(id, words);
-            if (slot.phase() != FileSlot.SETTLED) revert WrongPhase(uint32(id), Phase(slot.phase()));
+            if (slot.phase() != FileSlot.SETTLED) revert WrongPhase(uint32(id), slot.phase());
             _files[id] = slot;
             given |= 1 << i;
         }
@@ -787,7 +780,7 @@ contract Pools is SuiteContract {
         if (slot.digest() != FileSlot.digest(file.inner, file.node)) revert WrongFile(sequence);
         uint256 code = slot.code();
         if (slot.phase() != FileSlot.SETTLED || Codes.isPaid(code)) {
-            revert WrongPhase(sequence, Phase(slot.phase()));
+            revert WrongPhase(sequence, slot.phase());
         }
         uint256 time = slot.finalAt();
         if (block.timestamp < time) revert NotYet(time);
@@ -838,7 +831,7 @@ contract Pools is SuiteContract {
         uint256 account = _account(pool, file.node).word;
         bool lost = account.slashed() && slot.finalAt() > account.barrier();
         if (!lost || slot & FileSlot.CUMULATIVE == 0 || slot.phase() == FileSlot.DISPUTED) {
-            revert WrongPhase(sequence, Phase(slot.phase()));
+            revert WrongPhase(sequence, slot.phase());
         }
         // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
         if (slot.phase() == FileSlot.SETTLED && block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
@@ -975,6 +968,6 @@ contract Pools is SuiteContract {
         returns (uint256 slot)
     {
         slot = _checked(pool, sequence, FileSlot.inner(pool, sequence, file), file.node);
-        if (slot.phase() != phase) revert WrongPhase(sequence, Phase(slot.phase()));
+        if (slot.phase() != phase) revert WrongPhase(sequence, slot.phase());
     }
 }

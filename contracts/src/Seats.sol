@@ -5,10 +5,10 @@ import {Params} from "./Params.sol";
 import {Pools} from "./Pools.sol";
 import {SuiteContract} from "./SuiteContract.sol";
 import {Checkpoint} from "./libraries/Checkpoint.sol";
-import {Epochs} from "./libraries/Epochs.sol";
 import {Lottery} from "./libraries/Lottery.sol";
 import {Memberships} from "./libraries/Memberships.sol";
 import {Bounds, Paused, Suite} from "./libraries/Types.sol";
+import {Voting} from "./libraries/Voting.sol";
 
 /// @title Seats
 /// @notice Validators' seats of equal bond, and the uniform draw among those that chose to judge. A seat judges the
@@ -52,6 +52,7 @@ contract Seats is SuiteContract {
         bool bondless;
     }
 
+    /// @notice A new seat, or a closed one that its owner opened again.
     event SeatOpened(uint256 indexed seat, address indexed owner, address voter, uint256 bond, uint256 activeFrom);
     /// @notice The seat can be drawn for `group` from `epoch` on.
     event SeatOptedIn(uint256 indexed seat, uint256 indexed group, uint256 epoch);
@@ -67,8 +68,6 @@ contract Seats is SuiteContract {
     event SeatPenalised(uint256 indexed seat, uint256 amount, uint256 bond);
     event SeatFrozen(uint256 indexed seat, uint256 frozen);
     event SeatReleased(uint256 indexed seat, uint256 frozen);
-    /// @notice A closed seat was opened again by its owner.
-    event SeatReopened(uint256 indexed seat, address voter, uint256 bond, uint256 activeFrom);
     /// @notice `collector` got its share of a penalty.
     event Collected(uint256 indexed seat, address indexed collector, uint256 amount);
 
@@ -126,21 +125,32 @@ contract Seats is SuiteContract {
 
     // ---- Bonds
 
-    /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn for `groups` from the next epoch
-    /// on.
-    function openSeat(address voter, uint256[] calldata groups) external nonReentrant returns (uint256 seat) {
-        seat = ++opened;
-        if (seat > MAX_SEATS) revert TooManySeats();
-        emit SeatOpened(seat, msg.sender, voter, bond, currentEpoch() + 1);
-        _open(seat, voter, groups);
-    }
-
-    /// @notice Opens a closed seat again with a new bond. Its id stays its owner's.
-    function reopenSeat(uint256 seat, address voter, uint256[] calldata groups) external nonReentrant {
-        _onlyOwner(seat);
-        if (_seats[seat].state != State.Closed) revert SeatNotClosed();
-        emit SeatReopened(seat, voter, bond, currentEpoch() + 1);
-        _open(seat, voter, groups);
+    /// @notice Opens a new seat (`seat` 0), or the caller's closed one again, with the fixed `bond` (approved before).
+    /// Its id is its owner's for ever. It can be drawn for `groups` from the next epoch on.
+    function openSeat(uint256 seat, address voter, uint256[] calldata groups) external nonReentrant returns (uint256) {
+        if (params.paused()) revert Paused();
+        if (voter == address(0)) revert ZeroVoter();
+        if (seat == 0) {
+            seat = ++opened;
+            if (seat > MAX_SEATS) revert TooManySeats();
+        } else {
+            _onlyOwner(seat);
+            if (_seats[seat].state != State.Closed) revert SeatNotClosed();
+        }
+        Seat storage slot = _seats[seat];
+        (slot.owner, slot.bond, slot.state) = (msg.sender, uint56(bond), State.Active);
+        slot.activeFrom = uint32(currentEpoch() + 1);
+        // `frozen` stays: a lane that was settled late may still hold a seat that closed
+        (slot.voter, slot.leftEpoch, slot.releaseAt, slot.bondless) = (voter, 0, 0, false);
+        emit SeatOpened(seat, msg.sender, voter, bond, slot.activeFrom);
+        uint256 word = Memberships.NONE;
+        for (uint256 i = 0; i < groups.length; ++i) {
+            word = _enter(word, seat, groups[i]);
+        }
+        _memberships[seat] = word;
+        Pools(pools).openFees(seat);
+        _receive(bond);
+        return seat;
     }
 
     /// @notice Restores a penalised bond to its full size; anyone may pay.
@@ -164,7 +174,7 @@ contract Seats is SuiteContract {
         _onlyOwner(seat);
         Seat storage slot = _seats[seat];
         if (slot.state != State.Left) revert SeatActive();
-        uint256 needed = uint256(slot.leftEpoch) + Epochs.REACH + 1;
+        uint256 needed = uint256(slot.leftEpoch) + Voting.REACH + 1;
         if (currentEpoch() < needed) revert TooEarly(currentEpoch(), needed);
         if (slot.releaseAt != 0) revert SeatLocked(slot.releaseAt, slot.frozen);
         uint256 releaseAt = block.timestamp + params.unbonding();
@@ -196,24 +206,6 @@ contract Seats is SuiteContract {
         if (voter == address(0)) revert ZeroVoter();
         _seats[seat].voter = voter;
         emit VoterSet(seat, voter);
-    }
-
-    /// @dev A new bond, and the groups that it judges from the next epoch on.
-    function _open(uint256 seat, address voter, uint256[] calldata groups) private {
-        if (params.paused()) revert Paused();
-        if (voter == address(0)) revert ZeroVoter();
-        Seat storage slot = _seats[seat];
-        (slot.owner, slot.bond, slot.state) = (msg.sender, uint56(bond), State.Active);
-        slot.activeFrom = uint32(currentEpoch() + 1);
-        // `frozen` stays: a lane that was settled late may still hold a seat that closed
-        (slot.voter, slot.leftEpoch, slot.releaseAt, slot.bondless) = (voter, 0, 0, false);
-        uint256 word = Memberships.NONE;
-        for (uint256 i = 0; i < groups.length; ++i) {
-            word = _enter(word, seat, groups[i]);
-        }
-        _memberships[seat] = word;
-        Pools(pools).openFees(seat);
-        _receive(bond);
     }
 
     function _leave(uint256 seat, bool evicted) private {
@@ -425,7 +417,7 @@ contract Seats is SuiteContract {
 
     function _known(uint256 epoch) private view {
         uint256 current = currentEpoch();
-        if (epoch > current + 1 || epoch + Epochs.REACH < current) revert UnknownEpoch();
+        if (epoch > current + 1 || epoch + Voting.REACH < current) revert UnknownEpoch();
     }
 
     function _key(uint256 group, uint256 place) private pure returns (uint256) {

@@ -5,6 +5,7 @@ import {SuiteContract} from "./SuiteContract.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {AmountTooLarge, BadSignature, Paused, SignatureExpired, Suite} from "./libraries/Types.sol";
+import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Stakes
 /// @notice Operators' stake, one per node. A node key belongs for ever to the operator that registered it with the
@@ -67,8 +68,6 @@ contract Stakes is SuiteContract {
     event Collected(address indexed node, address indexed collector, uint256 amount);
 
     error NotOperator();
-    error NotSponsor();
-    error NothingLent();
     /// @notice What is lent of the node's stake is for this pool only.
     error LentFor(uint256 pool);
     error AlreadyRegistered();
@@ -78,9 +77,8 @@ contract Stakes is SuiteContract {
     error StakeLocked(uint256 releaseAt, uint256 frozen);
     error NothingToBurn();
 
-    bytes32 public constant CONSENT_TYPEHASH = keccak256("Consent(address node,address operator,uint256 expiry)");
-    bytes32 public constant SPONSORSHIP_TYPEHASH =
-        keccak256("Sponsorship(address node,address operator,address sponsor,uint256 expiry)");
+    bytes32 public constant CONSENT_TYPEHASH =
+        keccak256("Consent(address node,address operator,address sponsor,uint256 expiry)");
     uint256 public constant MAX_STAKE = type(uint56).max;
 
     /// @dev A slash takes of the stake alone: what is left of a loan is at most the stake.
@@ -97,21 +95,13 @@ contract Stakes is SuiteContract {
 
     constructor(Suite memory suite) SuiteContract(suite, suite.stakes) {}
 
-    /// @notice Registers `node` under the caller and stakes `amount` (the caller approved it before).
+    /// @notice Registers `node` under `operator` and stakes `amount` of the caller's (approved before). What a caller
+    /// stakes for another operator is a loan: it goes back to the caller before the operator can withdraw anything, and
+    /// until then the node can join `pool` only. A slash takes of it like of any stake.
+    /// @param consent The node key's EIP-712 signature of Consent(address node,address operator,address sponsor,uint256
+    /// expiry), domain {name "muster-stakes", version "1", chainId, this}; the caller is the sponsor.
     /// @param expiry Last second at which the consent may be used.
-    /// @param consent The node key's EIP-712 signature of
-    /// Consent(address node,address operator,uint256 expiry), domain {name "muster-stakes", version "1", chainId,
-    /// this}.
-    function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external nonReentrant {
-        _register(node, msg.sender, amount, expiry, consentDigest(node, msg.sender, expiry), consent);
-    }
-
-    /// @notice Registers `node` under `operator`; the stake is a loan of the caller. It goes back to the caller before
-    /// the operator can withdraw anything. Until then the node can join `pool` only. A slash takes of it like of any
-    /// stake.
-    /// @param consent The node key's signature of Sponsorship(address node,address operator,address sponsor,uint256
-    /// expiry), same domain.
-    function registerFor(
+    function registerNode(
         address node,
         address operator,
         uint24 pool,
@@ -120,10 +110,20 @@ contract Stakes is SuiteContract {
         bytes calldata consent
     ) external nonReentrant {
         if (operator == address(0)) revert NotOperator();
-        bytes32 digest = sponsorshipDigest(node, operator, msg.sender, expiry);
-        _loans[node] = Loan(msg.sender, uint56(amount), pool);
-        _register(node, operator, amount, expiry, digest, consent);
-        emit StakeLent(node, msg.sender, amount);
+        if (params.paused()) revert Paused();
+        if (_nodes[node].operator != address(0)) revert AlreadyRegistered();
+        if (amount > MAX_STAKE) revert AmountTooLarge();
+        if (block.timestamp > expiry) revert SignatureExpired();
+        if (!TypedData.signedBy(node, consentDigest(node, operator, msg.sender, expiry), consent)) {
+            revert BadSignature();
+        }
+        (_nodes[node].operator, _nodes[node].stake) = (operator, uint56(amount));
+        emit NodeRegistered(node, operator, amount);
+        if (msg.sender != operator) {
+            _loans[node] = Loan(msg.sender, uint56(amount), pool);
+            emit StakeLent(node, msg.sender, amount);
+        }
+        _receive(amount);
     }
 
     /// @notice Adds stake; anyone may pay. The limit in a pool grows after `Pools.refresh`.
@@ -139,20 +139,28 @@ contract Stakes is SuiteContract {
         _receive(amount);
     }
 
-    /// @notice Sends stake to its operator, but what is lent of it to its sponsor first. Operator only; see
-    /// `withdrawable`.
+    /// @notice Sends free stake to its operator, but what is lent of it to its sponsor first. The operator may call, or
+    /// the sponsor for the loan and no more: anybody else could take a node its stake before it joins.
     function withdraw(address node, uint256 amount) external nonReentrant {
-        if (_nodes[node].operator != msg.sender) revert NotOperator();
-        _withdraw(node, amount);
-    }
-
-    /// @notice Sends a free stake back to its sponsor, up to the loan. Sponsor only: anybody else could take a node its
-    /// stake before it joins.
-    function repay(address node) external nonReentrant {
-        (address sponsor, uint256 amount) = loanOf(node);
-        if (sponsor != msg.sender) revert NotSponsor();
-        if (amount == 0) revert NothingLent();
-        _withdraw(node, amount);
+        Node storage slot = _nodes[node];
+        (address sponsor, uint256 loan) = loanOf(node);
+        if (msg.sender != slot.operator) {
+            if (msg.sender != sponsor) revert NotOperator();
+            amount = Math.min(amount, loan);
+        }
+        if (slot.pool != 0) revert InPool(slot.pool);
+        if (block.timestamp < slot.releaseAt || slot.frozen != 0) revert StakeLocked(slot.releaseAt, slot.frozen);
+        if (amount > slot.stake) revert StakeTooLow(slot.stake, amount);
+        uint256 repaid = Math.min(amount, loan);
+        uint256 stake = slot.stake - amount;
+        slot.stake = uint56(stake);
+        emit StakeWithdrawn(node, slot.operator, amount, stake);
+        if (repaid != 0) {
+            _loans[node].amount = uint56(loan - repaid);
+            emit LoanRepaid(node, sponsor, repaid);
+            _send(sponsor, repaid);
+        }
+        _send(slot.operator, amount - repaid);
     }
 
     /// @notice Burns what slashes took and nobody gets; anyone may call. One base unit stays, so that the next slash
@@ -250,61 +258,17 @@ contract Stakes is SuiteContract {
 
     /// @notice Who lent of the node's stake, and how much of it is left.
     function loanOf(address node) public view returns (address sponsor, uint256 amount) {
-        (sponsor, amount) = (_loans[node].sponsor, _loans[node].amount);
-        uint256 stake = _nodes[node].stake;
-        if (amount > stake) amount = stake;
+        (sponsor, amount) = (_loans[node].sponsor, Math.min(_loans[node].amount, _nodes[node].stake));
     }
 
     /// @notice The EIP-712 digest that the node key signs.
-    function consentDigest(address node, address operator, uint256 expiry) public view returns (bytes32) {
-        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, expiry));
-        return TypedData.digest(keccak256("muster-stakes"), address(this), hash);
-    }
-
-    function sponsorshipDigest(address node, address operator, address sponsor, uint256 expiry)
+    function consentDigest(address node, address operator, address sponsor, uint256 expiry)
         public
         view
         returns (bytes32)
     {
-        bytes32 hash = keccak256(abi.encode(SPONSORSHIP_TYPEHASH, node, operator, sponsor, expiry));
+        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, sponsor, expiry));
         return TypedData.digest(keccak256("muster-stakes"), address(this), hash);
-    }
-
-    function _register(
-        address node,
-        address operator,
-        uint256 amount,
-        uint256 expiry,
-        bytes32 digest,
-        bytes calldata consent
-    ) private {
-        if (params.paused()) revert Paused();
-        if (_nodes[node].operator != address(0)) revert AlreadyRegistered();
-        if (amount > MAX_STAKE) revert AmountTooLarge();
-        if (block.timestamp > expiry) revert SignatureExpired();
-        if (!TypedData.signedBy(node, digest, consent)) revert BadSignature();
-        (_nodes[node].operator, _nodes[node].stake) = (operator, uint56(amount));
-        emit NodeRegistered(node, operator, amount);
-        _receive(amount);
-    }
-
-    /// @dev Of a free stake: first to its sponsor, up to the loan, then to its operator.
-    function _withdraw(address node, uint256 amount) private {
-        Node storage slot = _nodes[node];
-        if (slot.pool != 0) revert InPool(slot.pool);
-        if (block.timestamp < slot.releaseAt || slot.frozen != 0) revert StakeLocked(slot.releaseAt, slot.frozen);
-        if (amount > slot.stake) revert StakeTooLow(slot.stake, amount);
-        (address sponsor, uint256 loan) = loanOf(node);
-        uint256 repaid = amount < loan ? amount : loan;
-        uint256 stake = slot.stake - amount;
-        slot.stake = uint56(stake);
-        emit StakeWithdrawn(node, slot.operator, amount, stake);
-        if (repaid != 0) {
-            _loans[node].amount = uint56(loan - repaid);
-            emit LoanRepaid(node, sponsor, repaid);
-            _send(sponsor, repaid);
-        }
-        _send(slot.operator, amount - repaid);
     }
 
     /// @return frozen How many freezes are left.

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, PoolTerms} from "../src/libraries/Types.sol";
+import {Phase} from "./helpers/Phase.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {ICanaries} from "./interfaces/ICanaries.sol";
 import {ICourt} from "./interfaces/ICourt.sol";
@@ -29,7 +30,7 @@ contract AdversaryTest is Planting {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), _all(Codes.UNAVAILABLE)));
         assertEq(_account(pool, node).earned, 0);
-        assertEq(uint256(_submission(s).phase), uint256(IPools.Phase.Pending));
+        assertEq(uint256(_submission(s).phase), uint256(Phase.Pending));
         uint256 unavailable = _all(Codes.UNAVAILABLE);
         _vote(0, 1, _three(_all(Codes.ACCEPT), unavailable, unavailable));
         assertEq(_code(s), Codes.UNAVAILABLE); // a majority that could not get it: the receipt pays

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData} from "../src/libraries/Types.sol";
+import {Phase} from "./helpers/Phase.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {IAppeals} from "./interfaces/IAppeals.sol";
 import {ICanaries} from "./interfaces/ICanaries.sol";
@@ -67,7 +68,7 @@ contract CanaryConsentTest is Planting {
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
         canaries.conclude(pool, s, f);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Final));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, Phase.Final));
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
         vm.expectRevert(ICanaries.AlreadyConcluded.selector);

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileRef} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
+import {Phase} from "./helpers/Phase.sol";
 import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice The main story: submission, votes, outcome, pay.
@@ -79,7 +80,7 @@ contract FlowTest is Network {
     function test_redrawThenVoid() public {
         uint256 sequence = _submit();
         _vote(0, 0, _three(_all(1), _all(3), 0));
-        assertEq(uint256(_submission(sequence).phase), uint256(IPools.Phase.Pending));
+        assertEq(uint256(_submission(sequence).phase), uint256(Phase.Pending));
         _vote(0, 1, _three(_all(1), 0, 0));
         assertEq(_code(sequence), Codes.VOID);
         _passWindow();

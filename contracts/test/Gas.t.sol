@@ -82,9 +82,9 @@ contract GasTest is MeasuringChallenges {
         address n = account(name);
         nodeKeys[n] = key(name);
         _give(op, address(stakes), STAKE);
-        bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, clock + 60));
+        bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, op, clock + 60));
         vm.prank(op);
-        stakes.registerNode(n, STAKE, clock + 60, consent);
+        stakes.registerNode(n, op, 0, STAKE, clock + 60, consent);
         _note(string.concat("register", s), _used());
 
         _sponsor(s);
@@ -99,7 +99,7 @@ contract GasTest is MeasuringChallenges {
         address who = account(string.concat("opting", s));
         _give(who, address(seats), BOND);
         vm.prank(who);
-        uint256 seat = seats.openSeat(account(string.concat("opting voter", s)), new uint256[](0));
+        uint256 seat = seats.openSeat(0, account(string.concat("opting voter", s)), new uint256[](0));
         vm.prank(who);
         seats.optIn(seat, FAMILY);
         _note(string.concat("opt_in", s), _used());
@@ -110,9 +110,9 @@ contract GasTest is MeasuringChallenges {
         string memory name = string.concat("sponsored", s);
         address n = account(name);
         _give(stranger, address(stakes), STAKE);
-        bytes memory consent = _sign(key(name), stakes.sponsorshipDigest(n, operator, stranger, clock + 60));
+        bytes memory consent = _sign(key(name), stakes.consentDigest(n, operator, stranger, clock + 60));
         vm.prank(stranger);
-        stakes.registerFor(n, operator, uint24(pool), STAKE, clock + 60, consent);
+        stakes.registerNode(n, operator, uint24(pool), STAKE, clock + 60, consent);
         _note(string.concat("register_for", s), _used());
         bytes memory join = _sign(key(name), _memberDigest("Join", pool, n, 0, clock + 60));
         pools.join(pool, n, clock + 60, join, "");

@@ -135,7 +135,7 @@ contract GovernanceTest is Network {
         ITimelock(address(timelock)).pause();
         assertTrue(params.paused());
         vm.expectRevert(ISeats.Paused.selector);
-        seats.openSeat(stranger, _classes(FAMILY));
+        seats.openSeat(0, stranger, _classes(FAMILY));
         _wait(6 days);
         vm.prank(guardian);
         vm.expectRevert(abi.encodeWithSelector(IParams.TooSoon.selector, clock + 8 days));
@@ -216,7 +216,7 @@ contract GovernanceTest is Network {
             token.mint(free, BOND);
             token.approve(address(seats), BOND);
             vm.expectRevert(abi.encodeWithSelector(IERC20Errors.ERC20InsufficientBalance.selector, free, 0, BOND));
-            seats.openSeat(free, _classes(FAMILY));
+            seats.openSeat(0, free, _classes(FAMILY));
             vm.stopPrank();
         }
         assertEq(token.totalSupply(), supply);
@@ -231,7 +231,7 @@ contract GovernanceTest is Network {
         vm.stopPrank();
         vm.startPrank(stranger);
         token.approve(address(seats), BOND);
-        uint256 seat = seats.openSeat(stranger, _classes(FAMILY));
+        uint256 seat = seats.openSeat(0, stranger, _classes(FAMILY));
         vm.stopPrank();
         assertEq(seats.seatOf(seat).bond, BOND);
         assertEq(token.balanceOf(stranger), 0);

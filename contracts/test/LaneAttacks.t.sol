@@ -403,7 +403,7 @@ contract LaneAttacksTest is Network {
             uint256 seat = seats.opened() + 1;
             _fund(evil, _seatOwner(seat), BOND, address(seats));
             vm.prank(_seatOwner(seat));
-            seats.openSeat(_voter(seat), _classes(FAMILY));
+            seats.openSeat(0, _voter(seat), _classes(FAMILY));
         }
         _nextEpoch();
         _fund(evil, owner, BUDGET, address(pools));
@@ -411,9 +411,9 @@ contract LaneAttacksTest is Network {
         pool = pools.createPool(defaultTerms(), BUDGET);
         _serve(pool);
         _fund(evil, operator, STAKE, address(stakes));
-        bytes memory consent = _sign(key("node"), stakes.consentDigest(node, operator, clock + 60));
+        bytes memory consent = _sign(key("node"), stakes.consentDigest(node, operator, operator, clock + 60));
         vm.prank(operator);
-        stakes.registerNode(node, STAKE, clock + 60, consent);
+        stakes.registerNode(node, operator, 0, STAKE, clock + 60, consent);
         vm.prank(operator);
         pools.join(pool, node, type(uint256).max, "", "");
         _step();

@@ -5,6 +5,7 @@ import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {FileData, FileRef} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
+import {Phase} from "./helpers/Phase.sol";
 import {IPools} from "./interfaces/IPools.sol";
 
 /// @notice Files that only their lane's hash binds: what its words allow, and what no other words do.
@@ -108,7 +109,7 @@ contract LaneWordsTest is Network {
         assertEq(FileSlot.phase(pools.wordOf(pool, first)), FileSlot.FINAL);
         FileData memory f = files[pool][first];
         vm.prank(address(appeals));
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first, IPools.Phase.Final));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first, Phase.Final));
         pools.hold(pool, first, f);
         _passWindow();
         bytes32 inner = _inner(first + 2);
@@ -135,7 +136,7 @@ contract LaneWordsTest is Network {
         _passWindow();
         _endedBy(first + 1, _none(), IPools.WrongFile.selector);
         _endedBy(first + 1, _pendingWords(first / 16), IPools.WrongFile.selector);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first, IPools.Phase.Settled));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first, Phase.Settled));
         this.finalFor(first, words); // it is paid
         ref.node = node;
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, first + 1));
@@ -147,7 +148,7 @@ contract LaneWordsTest is Network {
         _endedBy(first + 1, laneWords[pool][first / 16], IPools.WrongFile.selector);
         _wrong(node, first + 2, words);
         words[1] = 0;
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first + 1, IPools.Phase.None));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first + 1, Phase.None));
         pools.unpack(pool, first / 16, words, 2);
         assertEq(_claimed(node, first + 2, words), 1_070 * 1e6);
     }
@@ -166,7 +167,7 @@ contract LaneWordsTest is Network {
         _finalize(first + 1);
         assertEq(FileSlot.phase(pools.wordOf(pool, first + 1)), FileSlot.FINAL);
         FileRef memory ref = _ref(first + 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first + 1, IPools.Phase.Final));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, first + 1, Phase.Final));
         pools.finalize(pool, first + 1, ref, words);
         pools.unpack(pool, first / 16, words, 7);
         assertEq(FileSlot.phase(pools.wordOf(pool, first + 1)), FileSlot.FINAL);
@@ -206,7 +207,7 @@ contract LaneWordsTest is Network {
         uint256[] memory pending = _pendingWords(mixed / 16);
         _vote(mixed / 16, 0, _three(0x11, 0x31, 0xb1));
         assertEq(_code(mixed), Codes.ACCEPT);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, mixed + 1, IPools.Phase.Pending));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, mixed + 1, Phase.Pending));
         pools.unpack(pool, mixed / 16, pending, 3);
         _vote(mixed / 16, 1, _three(_all(1), _all(1), _all(1)));
         assertEq(_code(mixed + 1), Codes.ACCEPT);

@@ -4,10 +4,10 @@ pragma solidity 0.8.37;
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
 import {Checkpoint} from "../src/libraries/Checkpoint.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {Epochs} from "../src/libraries/Epochs.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {Lottery} from "../src/libraries/Lottery.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
+import {Voting} from "../src/libraries/Voting.sol";
 import {History} from "./helpers/History.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
@@ -63,12 +63,12 @@ contract LibrariesTest is PRBTest {
 
     function test_historyBeyond256Blocks() public {
         vm.roll(10_000);
-        require(Epochs.hashOf(9_999) == blockhash(9_999) && Epochs.hashOf(9_999) != 0, "recent");
-        require(Epochs.hashOf(9_000) == 0, "unknown without EIP-2935");
-        vm.etch(Epochs.HISTORY, address(new History()).code);
-        require(Epochs.hashOf(9_000) == keccak256(abi.encode(uint256(9_000))), "history");
-        require(Epochs.hashOf(10_000) == 0, "the block that is being made");
-        require(Epochs.hashOf(10_001) == 0, "future");
+        require(Voting.hashOf(9_999) == blockhash(9_999) && Voting.hashOf(9_999) != 0, "recent");
+        require(Voting.hashOf(9_000) == 0, "unknown without EIP-2935");
+        vm.etch(Voting.HISTORY, address(new History()).code);
+        require(Voting.hashOf(9_000) == keccak256(abi.encode(uint256(9_000))), "history");
+        require(Voting.hashOf(10_000) == 0, "the block that is being made");
+        require(Voting.hashOf(10_001) == 0, "future");
     }
 
     function _outcome(uint256 a, uint256 b, uint256 c) private pure returns (uint256) {

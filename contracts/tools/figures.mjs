@@ -64,7 +64,7 @@ const lockup = ({ terms: t, suite }) =>
   (9 / 8) * ((1 + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
     t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
 // A node challenge over `files` files: a juror's fee, its first jury's, its jurors' time to commit, and how long it can hold a
-// stake: two juries, each drawn by the end of the third epoch after its seed's (Juries.sol, Epochs.sol), and the time to appeal.
+// stake: two juries, each drawn by the end of the third epoch after its seed's (Juries.sol, Voting.sol), and the time to appeal.
 const CHALLENGE_FILES = 256; // NodeChallenges.MAX_FILES
 const jurorFee = ({ terms: t }, files) => t.jury_fee + (files - 1) * t.fee;
 const challengeFees = (n, files) => n.terms.jury * jurorFee(n, files);

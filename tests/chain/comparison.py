@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from chain.indexer.records import Lane, Status
+from chain.indexer.records import ChallengeOutcome, Lane, Status
 from chain.indexer.reducers import STATUSES, ZERO
 from chain.indexer.state import State
 from protocol.verdict import LANE, code_at
@@ -81,8 +81,9 @@ def compare(game: Game) -> State:
         assert (node.sponsor or ZERO, node.loan) == suite.stakes.read("loanOf", address)
     for number, challenge in state.challenges.items():
         held = suite.node_challenges.read("challengeOf", number)
-        for name in ("outcome", "bond", "pool", "node", "accuser"):
+        for name in ("code", "bond", "pool", "node", "accuser"):
             assert getattr(challenge, name) == held[name]
+        assert (challenge.outcome is not ChallengeOutcome.OPEN) == held["concluded"]
         assert challenge.trials[0] == held["trial"]
     for number, trial in state.trials.items():
         case = suite.juries.read("caseOf", number)

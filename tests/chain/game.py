@@ -101,7 +101,7 @@ class Game:
         suite = self.deployed.suite(operator)
         expiry = suite.client.now() + 3600
         consent = suite.stakes.sign_consent(node, operator.address, expiry)
-        suite.stakes.register_node(node.address, stake, expiry, consent).send()
+        suite.stakes.register_node(node.address, operator.address, 0, stake, expiry, consent).send()
         suite.pools.join(self.pool, node.address).send()
         return operator, node
 

@@ -76,7 +76,8 @@ def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     assert state.nodes[node.address].stake == 0
     assert suite.token.balance_of(suite.client.address) == before + min(bond, 100 * TOKEN // 20)
     assert [one.kind for one in state.slashes] == ["node"]
-    assert suite.node_challenges.read("challengeOf", number)["outcome"] == ChallengeOutcome.UPHELD
+    on_chain = suite.node_challenges.read("challengeOf", number)
+    assert (on_chain["concluded"], on_chain["code"]) == (True, Code.REJECT_WEIGHTS)
     assert [suite.juries.close(challenge.trial, juror).send() for juror in range(5)] == [fee] * 5
 
 

@@ -266,7 +266,7 @@ def test_invites_and_their_misuse(game: Game) -> None:
     suite = game.deployed.suite(operator)
     expiry = suite.client.now() + 1000
     consent = suite.stakes.sign_consent(node, operator.address, expiry)
-    suite.stakes.register_node(node.address, 20 * TOKEN, expiry, consent).send()
+    suite.stakes.register_node(node.address, operator.address, 0, 20 * TOKEN, expiry, consent).send()
     with pytest.raises(ContractError) as uninvited:
         suite.pools.join(game.pool, node.address).send()
     assert uninvited.value.name == "BadInvite"

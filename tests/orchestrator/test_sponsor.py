@@ -188,7 +188,7 @@ def test_who_has_a_stake_of_its_own_joins_at_its_own_cost(bench: Bench) -> None:
     suite.token.approve(suite.stakes.address, LEAST).send()
     expiry = suite.client.now() + 3600
     consent = suite.stakes.sign_consent(node, operator.address, expiry)
-    suite.stakes.register_node(node.address, LEAST, expiry, consent).send()
+    suite.stakes.register_node(node.address, operator.address, 0, LEAST, expiry, consent).send()
     sent = bench.nonce(game.service)
     assert join(bench, wish(bench, node, operator.address), node)[1].reason.startswith("this service lent the node no")
     assert bench.nonce(game.service) == sent
@@ -281,7 +281,7 @@ def test_a_wish_whose_transaction_reverts_is_not_tried_for_ever(bench: Bench, mo
 
     def then_registered(call: Any) -> int:
         gas = estimate(call)
-        suite.stakes.register_node(node.address, LEAST, expiry, consent).send()
+        suite.stakes.register_node(node.address, operator.address, 0, LEAST, expiry, consent).send()
         return gas
 
     monkeypatch.setattr(client, "estimate", then_registered)

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, PoolTerms} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 
@@ -125,10 +126,10 @@ contract MoneyAttacksTest is Losses {
         Account memory acc = _account(pool, node);
         assertEq(acc.earned, acc.spent);
         FileData memory data = files[pool][a];
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, a, IPools.Phase.Settled));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, a, Phase.Settled));
         pools.forfeit(pool, a, data); // vested pay is untouchable
         data = files[pool][b];
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, b, IPools.Phase.Final));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, b, Phase.Final));
         pools.forfeit(pool, b, data); // and nothing is forfeited twice
     }
 }

@@ -49,7 +49,7 @@ contract ReentrancyTest is Losses {
             uint256 seat = seats.opened() + 1;
             _fund(evil, _seatOwner(seat), address(seats));
             vm.prank(_seatOwner(seat));
-            seats.openSeat(_voter(seat), _classes(FAMILY));
+            seats.openSeat(0, _voter(seat), _classes(FAMILY));
         }
         _nextEpoch();
         _fund(evil, owner, address(pools));
@@ -57,9 +57,9 @@ contract ReentrancyTest is Losses {
         pool = pools.createPool(defaultTerms(), BUDGET);
         _serve(pool);
         _fund(evil, operator, address(stakes));
-        bytes memory consent = _sign(key("node"), stakes.consentDigest(node, operator, clock + 60));
+        bytes memory consent = _sign(key("node"), stakes.consentDigest(node, operator, operator, clock + 60));
         vm.prank(operator);
-        stakes.registerNode(node, STAKE, clock + 60, consent);
+        stakes.registerNode(node, operator, 0, STAKE, clock + 60, consent);
         vm.prank(operator);
         pools.join(pool, node, type(uint256).max, "", "");
         _step();
@@ -86,7 +86,7 @@ contract ReentrancyTest is Losses {
         _fund(evil, address(evil), address(seats));
         for (uint256 seat = 1; seat <= 4; ++seat) {
             vm.startPrank(address(evil));
-            seats.openSeat(_voter(seat), _classes(FAMILY));
+            seats.openSeat(0, _voter(seat), _classes(FAMILY));
             if (seat != 4) seats.leaveSeat(seat);
             vm.stopPrank();
         }
@@ -132,9 +132,9 @@ contract ReentrancyTest is Losses {
         inside = new bytes[](5);
         inside[0] = abi.encodeCall(stakes.deposit, (node, 1));
         inside[1] = abi.encodeCall(stakes.withdraw, (node, 1));
-        inside[2] = abi.encodeCall(stakes.registerNode, (stranger, 1, clock, ""));
-        inside[3] = abi.encodeCall(stakes.registerFor, (stranger, operator, uint24(1), 1, clock, ""));
-        inside[4] = abi.encodeCall(stakes.repay, (node));
+        inside[2] = abi.encodeCall(stakes.registerNode, (stranger, operator, 0, 1, clock, ""));
+        inside[3] = abi.encodeCall(stakes.registerNode, (stranger, operator, uint24(1), 1, clock, ""));
+        inside[4] = abi.encodeCall(stakes.withdraw, (node, 2));
         for (uint256 i = 0; i < inside.length; ++i) {
             evil.arm(address(stakes), inside[i]);
             vm.prank(operator);
@@ -144,8 +144,8 @@ contract ReentrancyTest is Losses {
         inside = new bytes[](4);
         inside[0] = abi.encodeCall(seats.topUp, (1));
         inside[1] = abi.encodeCall(seats.withdrawSeat, (1));
-        inside[2] = abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY)));
-        inside[3] = abi.encodeCall(seats.reopenSeat, (1, stranger, _classes(FAMILY)));
+        inside[2] = abi.encodeCall(seats.openSeat, (0, stranger, _classes(FAMILY)));
+        inside[3] = abi.encodeCall(seats.openSeat, (1, stranger, _classes(FAMILY)));
         for (uint256 i = 0; i < inside.length; ++i) {
             evil.arm(address(seats), inside[i]);
             vm.prank(_seatOwner(1));

@@ -64,24 +64,24 @@ contract ReplayAttacksTest is Losses {
 
     function test_replayedConsent() public {
         address n = account("consenting");
-        bytes memory consent = _sign(key("consenting"), stakes.consentDigest(n, operator, clock + 60));
+        bytes memory consent = _sign(key("consenting"), stakes.consentDigest(n, operator, operator, clock + 60));
         _give(stranger, address(stakes), STAKE);
         vm.prank(stranger);
         vm.expectRevert(IStakes.BadSignature.selector);
-        stakes.registerNode(n, STAKE, clock + 60, consent); // another operator
+        stakes.registerNode(n, stranger, 0, STAKE, clock + 60, consent); // another operator
         vm.chainId(999);
         vm.prank(operator);
         vm.expectRevert(IStakes.BadSignature.selector);
-        stakes.registerNode(n, STAKE, clock + 60, consent); // another chain
+        stakes.registerNode(n, operator, 0, STAKE, clock + 60, consent); // another chain
         vm.chainId(31337);
         vm.prank(operator);
         vm.expectRevert(IStakes.BadSignature.selector);
-        stakes.registerNode(n, STAKE, clock + 61, consent); // another expiry
+        stakes.registerNode(n, operator, 0, STAKE, clock + 61, consent); // another expiry
         _give(operator, address(stakes), 2 * STAKE);
         vm.startPrank(operator);
-        stakes.registerNode(n, STAKE, clock + 60, consent);
+        stakes.registerNode(n, operator, 0, STAKE, clock + 60, consent);
         vm.expectRevert(IStakes.AlreadyRegistered.selector);
-        stakes.registerNode(n, STAKE, clock + 60, consent); // twice
+        stakes.registerNode(n, operator, 0, STAKE, clock + 60, consent); // twice
         vm.stopPrank();
     }
 }

@@ -18,11 +18,11 @@ contract SponsorAttacksTest is Losses {
         _give(sponsor, address(stakes), STAKE);
         bytes memory consent = _consent(operator, sponsor);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, uint24(pool), STAKE, clock + 60, consent);
+        stakes.registerNode(lent, operator, uint24(pool), STAKE, clock + 60, consent);
     }
 
     function _consent(address op, address who) private view returns (bytes memory) {
-        return _sign(key("lent"), stakes.sponsorshipDigest(lent, op, who, clock + 60));
+        return _sign(key("lent"), stakes.consentDigest(lent, op, who, clock + 60));
     }
 
     function _isLent(uint256 amount) private {
@@ -57,7 +57,7 @@ contract SponsorAttacksTest is Losses {
         pools.leavePool(pool, lent, clock + 60, leave);
         _wait(30 days);
         vm.prank(sponsor);
-        stakes.repay(lent);
+        stakes.withdraw(lent, type(uint256).max);
         assertEq(token.balanceOf(sponsor), STAKE);
         assertEq(token.balanceOf(operator), PAY);
         _isLent(0);
@@ -66,45 +66,65 @@ contract SponsorAttacksTest is Losses {
     /// The consent names the sponsor: nobody else can use it up with another amount.
     function test_consentIsForOneSponsor() public {
         lent = account("second");
-        bytes memory consent = _sign(key("second"), stakes.sponsorshipDigest(lent, operator, sponsor, clock + 60));
+        bytes memory consent = _sign(key("second"), stakes.consentDigest(lent, operator, sponsor, clock + 60));
         vm.expectRevert(IStakes.BadSignature.selector);
         vm.prank(stranger);
-        stakes.registerFor(lent, operator, uint24(pool), 0, clock + 60, consent);
+        stakes.registerNode(lent, operator, uint24(pool), 0, clock + 60, consent);
         vm.expectRevert(IStakes.BadSignature.selector);
         vm.prank(operator);
-        stakes.registerNode(lent, 0, clock + 60, consent);
+        stakes.registerNode(lent, operator, 0, 0, clock + 60, consent);
         vm.expectRevert(IStakes.BadSignature.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, stranger, uint24(pool), 0, clock + 60, consent); // nor for another operator
+        stakes.registerNode(lent, stranger, uint24(pool), 0, clock + 60, consent); // nor for another operator
         vm.expectRevert(IStakes.NotOperator.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, address(0), uint24(pool), 0, clock + 60, consent);
+        stakes.registerNode(lent, address(0), uint24(pool), 0, clock + 60, consent);
         vm.expectRevert(IStakes.AmountTooLarge.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, uint24(pool), 1 << 56, clock + 60, consent);
+        stakes.registerNode(lent, operator, uint24(pool), 1 << 56, clock + 60, consent);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, uint24(pool), 0, clock + 60, consent);
+        stakes.registerNode(lent, operator, uint24(pool), 0, clock + 60, consent);
         vm.expectRevert(IStakes.AlreadyRegistered.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, uint24(pool), 0, clock + 60, consent);
+        stakes.registerNode(lent, operator, uint24(pool), 0, clock + 60, consent);
     }
 
     /// Anybody else could take a node its stake before it joins.
     function test_onlyTheSponsorCallsTheLoan() public {
-        address[3] memory others = [operator, lent, stranger];
-        for (uint256 i = 0; i < 3; ++i) {
-            vm.expectRevert(IStakes.NotSponsor.selector);
+        address[2] memory others = [lent, stranger];
+        for (uint256 i = 0; i < 2; ++i) {
+            vm.expectRevert(IStakes.NotOperator.selector);
             vm.prank(others[i]);
-            stakes.repay(lent);
+            stakes.withdraw(lent, type(uint256).max);
         }
-        vm.expectRevert(IStakes.NotSponsor.selector);
+        vm.expectRevert(IStakes.NotOperator.selector);
         vm.prank(sponsor);
-        stakes.repay(node); // which nobody sponsors
+        stakes.withdraw(node, type(uint256).max); // which nobody sponsors
         vm.prank(sponsor);
-        stakes.repay(lent);
-        vm.expectRevert(IStakes.NothingLent.selector);
-        vm.prank(sponsor);
-        stakes.repay(lent);
+        stakes.withdraw(lent, type(uint256).max);
+        assertEq(token.balanceOf(sponsor), STAKE);
+    }
+
+    /// The sponsor has its loan back and nothing of what the operator staked itself, however often it asks.
+    function test_sponsorTakesNoMoreThanTheLoan() public {
+        _give(operator, address(stakes), 300e9);
+        vm.prank(operator);
+        stakes.deposit(lent, 300e9);
+        vm.startPrank(sponsor);
+        stakes.withdraw(lent, STAKE + 1);
+        assertEq(token.balanceOf(sponsor), STAKE);
+        _isLent(0);
+        stakes.withdraw(lent, 300e9);
+        vm.stopPrank();
+        assertEq(token.balanceOf(sponsor), STAKE);
+        assertEq(stakes.stakeOf(lent), 300e9);
+    }
+
+    /// Whoever lends to itself has staked, and owes itself nothing.
+    function test_operatorsOwnStakeIsNoLoan() public {
+        (address who, uint256 left) = stakes.loanOf(node);
+        assertEq(who, address(0));
+        assertEq(left, 0);
     }
 
     /// In a pool of its own terms and seats a borrower would have its stake paid out as fees, or hold it for good.
@@ -132,17 +152,17 @@ contract SponsorAttacksTest is Losses {
         _joinPool();
         vm.expectRevert(abi.encodeWithSelector(IStakes.InPool.selector, pool));
         vm.prank(sponsor);
-        stakes.repay(lent);
+        stakes.withdraw(lent, type(uint256).max);
         vm.prank(operator);
         pools.leavePool(pool, lent, type(uint256).max, "");
         uint256 releaseAt = clock + _pool(pool).unbonding;
         _wait(releaseAt - clock - 1);
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
         vm.prank(sponsor);
-        stakes.repay(lent);
+        stakes.withdraw(lent, type(uint256).max);
         _wait(1);
         vm.prank(sponsor);
-        stakes.repay(lent);
+        stakes.withdraw(lent, type(uint256).max);
     }
 
     /// The operator has nothing of the loan, and everything of what it staked itself.
@@ -190,7 +210,7 @@ contract SponsorAttacksTest is Losses {
         _isLent(STAKE / 2);
         _free();
         vm.prank(sponsor);
-        stakes.repay(lent);
+        stakes.withdraw(lent, type(uint256).max);
         assertEq(token.balanceOf(sponsor), STAKE / 2);
         vm.prank(operator);
         stakes.withdraw(lent, STAKE);

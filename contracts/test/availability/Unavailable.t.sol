@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, FileRef} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {IPools} from "../interfaces/IPools.sol";
 
 /// @notice A file that the service took and that nobody gets later: who pays, and whom nobody can blame.
@@ -110,7 +111,7 @@ contract UnavailableTest is Losses {
         _passWindow();
         pools.finalize(pool, bad, _ref(bad), _none());
         FileData memory f = files[pool][s];
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, Phase.Settled));
         pools.forfeit(pool, s, f); // it vested before its node was found out
         assertEq(_claim(s), PAY);
     }
@@ -150,7 +151,7 @@ contract UnavailableTest is Losses {
         assertEq(_pool(pool).free, BUDGET - PAY - FEES);
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
         FileRef memory ref = _ref(s);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, Phase.Settled));
         pools.finalize(pool, s, ref, _none());
     }
 

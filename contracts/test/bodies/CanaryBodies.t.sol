@@ -136,7 +136,7 @@ contract CanaryBodiesTest is Losses {
             uint256 seat = seats.opened() + 1;
             _give(owner, address(seats), BOND);
             vm.prank(owner);
-            seats.openSeat(_voter(seat), _classes(FAMILY));
+            seats.openSeat(0, _voter(seat), _classes(FAMILY));
         }
         _nextEpoch();
         uint256 s = _submitPlanted(4);

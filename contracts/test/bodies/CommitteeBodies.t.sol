@@ -57,7 +57,7 @@ contract CommitteeBodiesTest is Losses {
         court.settle(pool, 0, 0, _refs(0));
         _unpack(0);
         token.approve(address(seats), BOND);
-        seats.reopenSeat(seat, _voter(seat), new uint256[](0));
+        seats.openSeat(seat, _voter(seat), new uint256[](0));
         vm.stopPrank();
         assertEq(seats.seatOf(seat).frozen, 1);
         _passWindow();

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {Outcome} from "../helpers/Outcome.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
@@ -17,14 +18,14 @@ contract ChallengeAppealsTest is Accusing {
         uint256 trial = _trial(challenge);
         _juryVotes(trial, Codes.REJECT_WEIGHTS, 4, Codes.ACCEPT);
         nodeChallenges.conclude(challenge);
-        _is(challenge, INodeChallenges.Outcome.Open);
+        _is(challenge, Outcome.Open);
         uint256 before = token.balanceOf(operator) + 10_000e9;
         uint256 next = _appealTrial(operator, trial);
         assertEq(juries.caseOf(next).size, 5);
         _juryVotes(next, Codes.ACCEPT);
         nodeChallenges.conclude(challenge);
 
-        _is(challenge, INodeChallenges.Outcome.Refuted);
+        _is(challenge, Outcome.Refuted);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(token.balanceOf(operator), before + 5e9); // its deposit, and for the hold
         uint256[] memory jurors = juries.seatsOf(trial);
@@ -55,7 +56,7 @@ contract ChallengeAppealsTest is Accusing {
             assertTrue(first[i / 7] != second[i % 7]);
         }
         nodeChallenges.conclude(challenge);
-        _is(challenge, INodeChallenges.Outcome.Upheld);
+        _is(challenge, Outcome.Upheld);
         assertEq(stakes.stakeOf(node), 0);
     }
 
@@ -70,7 +71,7 @@ contract ChallengeAppealsTest is Accusing {
         _juryVotes(trial, Codes.REJECT_WEIGHTS, 2, Codes.DIFFERENT);
         _ends(challenge, 0);
 
-        _is(challenge, INodeChallenges.Outcome.Different);
+        _is(challenge, Outcome.Different);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(token.balanceOf(accuser), 1_000e9);
         assertEq(free - _pool(pool).free, 3 * (5e8 + FEE)); // who said fraud did not say what most said
@@ -122,7 +123,7 @@ contract ChallengeAppealsTest is Accusing {
         uint256 next = _appealTrial(operator, _trial(challenge));
         _juryVotes(next, Codes.UNAVAILABLE);
         nodeChallenges.conclude(challenge);
-        _is(challenge, INodeChallenges.Outcome.Dismissed);
+        _is(challenge, Outcome.Dismissed);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(token.balanceOf(operator), 10_000e9 - JURY / 4); // it asked for the jury, and pays its attempts
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {Outcome} from "../helpers/Outcome.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {IParams} from "../interfaces/IParams.sol";
@@ -91,7 +92,7 @@ contract ChallengeAttacksTest is Accusing {
         pools.finalize(pool, s, _ref(s), _none());
         assertEq(stakes.stakeOf(node), 0);
         _ends(challenge, 0);
-        _is(challenge, INodeChallenges.Outcome.Upheld);
+        _is(challenge, Outcome.Upheld);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
         _empty(_trial(challenge));
     }
@@ -112,7 +113,7 @@ contract ChallengeAttacksTest is Accusing {
         vm.prank(operator);
         pools.join(old, node, type(uint256).max, "", ""); // its exit from there is the last that was written
         _ends(challenge, 0);
-        _is(challenge, INodeChallenges.Outcome.Upheld);
+        _is(challenge, Outcome.Upheld);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).pool, old);
         assertEq(stakes.nodeOf(node).frozen, 0);
@@ -231,7 +232,7 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(_claim(named[1]), 2 * PAY);
         _passWindow();
         assertEq(_claim(s), PAY);
-        _is(challenge, INodeChallenges.Outcome.Open);
+        _is(challenge, Outcome.Open);
     }
 
     /// A pool that is closed, and whose owner took what was left, changes nothing.

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {Outcome} from "../helpers/Outcome.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
@@ -120,8 +121,8 @@ contract ChallengeCrowd is Accusing {
         uint256 stake = stakes.stakeOf(before.node);
         uint256 had = token.balanceOf(before.accuser);
         nodeChallenges.conclude(challenge);
-        INodeChallenges.NodeChallenge memory after_ = nodeChallenges.challengeOf(challenge);
-        if (after_.outcome == INodeChallenges.Outcome.Open) return;
+        Outcome outcome = _outcomeOf(challenge);
+        if (outcome == Outcome.Open) return;
         under[i] = under[under.length - 1];
         under.pop();
         --holds[before.node];
@@ -132,7 +133,7 @@ contract ChallengeCrowd is Accusing {
         uint256 got = token.balanceOf(before.accuser) - had;
         if (before.accuser == accuser && got >= deposit) got -= deposit; // it appealed, and was right
         uint256 left = stakes.stakeOf(before.node);
-        if (after_.outcome == INodeChallenges.Outcome.Upheld) {
+        if (outcome == Outcome.Upheld) {
             ++upheld;
             require(_account(pool, before.node).slashed, "guilty and a member");
             require(left <= _account(pool, before.node).unsettled * FEES, "guilty and rich");
@@ -140,16 +141,16 @@ contract ChallengeCrowd is Accusing {
         } else {
             require(left == stake, "a stake lost without a verdict");
         }
-        if (after_.outcome == INodeChallenges.Outcome.Different) {
+        if (outcome == Outcome.Different) {
             ++different;
             require(_account(pool, before.node).limit == 0, "different and a member");
             require(got <= bond, "a prize without a slash");
         }
-        if (after_.outcome == INodeChallenges.Outcome.Refuted) {
+        if (outcome == Outcome.Refuted) {
             ++refuted;
             require(got == 0, "a false accusation for nothing");
         }
-        if (after_.outcome == INodeChallenges.Outcome.Dismissed || after_.outcome == INodeChallenges.Outcome.Lapsed) {
+        if (outcome == Outcome.Dismissed || outcome == Outcome.Lapsed) {
             ++lapsed;
             require(got <= bond, "a prize without a verdict");
         }

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Voting} from "../../src/libraries/Voting.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {Outcome} from "../helpers/Outcome.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {IParams} from "../interfaces/IParams.sol";
@@ -20,7 +21,7 @@ contract ChallengeFlowTest is Accusing {
         assertEq(stakes.nodeOf(node).frozen, 1);
         _judged(challenge, Codes.REJECT_WEIGHTS);
 
-        _is(challenge, INodeChallenges.Outcome.Upheld);
+        _is(challenge, Outcome.Upheld);
         uint256 share = _bondFor(3); // less than a twentieth of the stake
         assertEq(token.balanceOf(accuser), 1_000e9 + share);
         assertEq(stakes.unburnt(), STAKE - _juryFor(3) - share);
@@ -84,7 +85,7 @@ contract ChallengeFlowTest is Accusing {
         uint256 challenge = _accuse(node, named);
         _judged(challenge, Codes.ACCEPT);
 
-        _is(challenge, INodeChallenges.Outcome.Refuted);
+        _is(challenge, Outcome.Refuted);
         assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(2));
         assertEq(token.balanceOf(operator) - before, 5e9);
         assertEq(token.balanceOf(address(juries)), _juryFor(2));
@@ -112,7 +113,7 @@ contract ChallengeFlowTest is Accusing {
         uint256 challenge = _accuse(node, named);
         _judged(challenge, Codes.UNAVAILABLE);
 
-        _is(challenge, INodeChallenges.Outcome.Dismissed);
+        _is(challenge, Outcome.Dismissed);
         assertEq(token.balanceOf(accuser), 1_000e9 - 10 * 5e8 / 4);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
@@ -136,7 +137,7 @@ contract ChallengeFlowTest is Accusing {
         );
         _wait(60);
         nodeChallenges.conclude(challenge);
-        _is(challenge, INodeChallenges.Outcome.Open);
+        _is(challenge, Outcome.Open);
         uint256 second = _next(challenge);
         assertEq(second, first + 1);
         _drawJury(second);
@@ -154,7 +155,7 @@ contract ChallengeFlowTest is Accusing {
     }
 
     function _lapsed(uint256 challenge) private {
-        _is(challenge, INodeChallenges.Outcome.Lapsed);
+        _is(challenge, Outcome.Lapsed);
         assertEq(token.balanceOf(accuser), 1_000e9);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
@@ -216,7 +217,7 @@ contract ChallengeFlowTest is Accusing {
         uint256 challenge = _accuse(node, named);
         assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(MOST_FILES));
         _judged(challenge, Codes.ACCEPT);
-        _is(challenge, INodeChallenges.Outcome.Refuted);
+        _is(challenge, Outcome.Refuted);
         assertEq(token.balanceOf(accuser), 1_000e9 - _bondFor(MOST_FILES));
         assertEq(token.balanceOf(operator) - before, 5e9);
         uint256 trial = _trial(challenge);
@@ -246,7 +247,7 @@ contract ChallengeFlowTest is Accusing {
             _juryVotes(trial + i, Codes.UNAVAILABLE, 3, Codes.ACCEPT);
             nodeChallenges.conclude(challenge);
         }
-        _is(challenge, INodeChallenges.Outcome.Dismissed);
+        _is(challenge, Outcome.Dismissed);
         assertEq(token.balanceOf(accuser), 1_000e9 - 6 * 5e8 / 4);
         _close(trial + 1);
         _empty(trial);

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
+import {Outcome} from "../helpers/Outcome.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {IParams} from "../interfaces/IParams.sol";
@@ -75,7 +76,7 @@ contract ChallengeHoldsTest is Accusing {
         vm.prank(operator);
         pools.join(old, node, type(uint256).max, "", "");
         _ends(challenge, 0);
-        _is(challenge, INodeChallenges.Outcome.Upheld);
+        _is(challenge, Outcome.Upheld);
         assertTrue(_account(pool, node).slashed);
         assertEq(stakes.stakeOf(node), STAKE);
     }

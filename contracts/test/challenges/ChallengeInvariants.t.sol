@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 import {Campaign} from "../helpers/Campaign.sol";
+import {Outcome} from "../helpers/Outcome.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {ChallengeCrowd} from "./ChallengeCrowd.sol";
 
@@ -62,22 +63,22 @@ contract ChallengeFuzzTest is Accusing {
             _wait(defaultTerms().appealWindow);
             nodeChallenges.conclude(challenge);
         }
-        INodeChallenges.Outcome outcome = nodeChallenges.challengeOf(challenge).outcome;
+        Outcome outcome = _outcomeOf(challenge);
         bool guilty = kinds[Codes.KIND_REJECT] >= 3;
         if (guilty) {
-            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Upheld));
+            assertEq(uint256(outcome), uint256(Outcome.Upheld));
         } else if (kinds[Codes.KIND_REJECT] + kinds[Codes.KIND_MALFORMED] >= 3) {
-            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Different));
+            assertEq(uint256(outcome), uint256(Outcome.Different));
         } else if (kinds[Codes.KIND_ACCEPT] >= 3) {
-            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Refuted));
+            assertEq(uint256(outcome), uint256(Outcome.Refuted));
         } else {
-            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Open)); // a second jury
+            assertEq(uint256(outcome), uint256(Outcome.Open)); // a second jury
         }
-        bool out = guilty || outcome == INodeChallenges.Outcome.Different;
+        bool out = guilty || outcome == Outcome.Different;
         assertEq(_account(pool, node).limit == 0, out);
         assertEq(stakes.stakeOf(node), guilty ? 0 : STAKE);
         assertEq(token.totalSupply(), supply);
-        uint256 held = outcome == INodeChallenges.Outcome.Open ? _bondFor(2) : 0;
+        uint256 held = outcome == Outcome.Open ? _bondFor(2) : 0;
         assertEq(token.balanceOf(address(nodeChallenges)), held);
         uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt() + _pool(pool).free;
         assertEq(now_ + held + token.balanceOf(address(juries)), before + (guilty ? STAKE : 0));

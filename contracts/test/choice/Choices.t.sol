@@ -75,7 +75,7 @@ contract ChoicesTest is Choosing {
         _give(stranger, address(seats), BOND);
         vm.expectRevert(ISeats.TooManyGroups.selector);
         vm.prank(stranger);
-        seats.openSeat(stranger, groups);
+        seats.openSeat(0, stranger, groups);
     }
 
     function _choiceRefused(address who, bytes memory call, bytes memory refusal) internal {
@@ -94,14 +94,14 @@ contract ChoicesTest is Choosing {
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, FAMILY)), no);
         uint256[] memory twice = new uint256[](2);
         (twice[0], twice[1]) = (7, 7);
-        _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (stranger, twice)), no);
+        _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (0, stranger, twice)), no);
         no = abi.encodeWithSelector(ISeats.NotOptedIn.selector);
         _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 7)), no);
         _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 0)), no);
         _choiceRefused(who, abi.encodeCall(seats.optOut, (1, FAMILY | (1 << 32))), no); // longer than a group
         no = abi.encodeWithSelector(ISeats.BadGroup.selector, 0);
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 0)), no);
-        _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (stranger, new uint256[](1))), no);
+        _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (0, stranger, new uint256[](1))), no);
         // the next pool's number, which may become anybody's
         no = abi.encodeWithSelector(ISeats.BadGroup.selector, 10);
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 10)), no);
@@ -174,11 +174,11 @@ contract ChoicesTest is Choosing {
         uint256[] memory groups = new uint256[](2);
         (groups[0], groups[1]) = (9, FAMILY);
         vm.expectEmit(address(seats));
-        emit ISeats.SeatReopened(2, _voter(2), BOND, seats.currentEpoch() + 1);
+        emit ISeats.SeatOpened(2, who, _voter(2), BOND, seats.currentEpoch() + 1);
         vm.expectEmit(address(seats));
         emit ISeats.SeatOptedIn(2, 9, seats.currentEpoch() + 1);
         vm.prank(who);
-        seats.reopenSeat(2, _voter(2), groups);
+        seats.openSeat(2, _voter(2), groups);
         assertEq(seats.groupsOf(2), groups);
         _nextEpoch();
         assertEq(seats.countAt(9, seats.currentEpoch()), 1);

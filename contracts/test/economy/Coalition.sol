@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileRef} from "../../src/libraries/Types.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {Contest} from "./Contest.sol";
 
@@ -39,7 +40,7 @@ abstract contract Coalition is Contest {
         _wait(rules.challengeWindow + 1);
         for (uint256 i = 0; i < count; ++i) {
             Submission memory s = _submission(lane * 16 + i);
-            if (s.phase != IPools.Phase.Settled || Codes.isPaid(s.code)) continue;
+            if (s.phase != Phase.Settled || Codes.isPaid(s.code)) continue;
             FileRef memory file = _ref(lane * 16 + i);
             vm.prank(coalition);
             pools.finalize(pool, lane * 16 + i, file, _none());

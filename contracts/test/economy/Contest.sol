@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {IAppeals} from "../interfaces/IAppeals.sol";
 import {ICanaries} from "../interfaces/ICanaries.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
@@ -91,7 +92,7 @@ abstract contract Contest is Lane {
     /// @return code Its outcome. @return open Whether it can be disputed.
     function _standing(uint256 i) internal view returns (uint256 code, bool open) {
         Submission memory s = _submission(lane * 16 + i);
-        return (s.code, s.phase == IPools.Phase.Settled && clock < s.finalAt);
+        return (s.code, s.phase == Phase.Settled && clock < s.finalAt);
     }
 
     // Juries

@@ -127,7 +127,7 @@ abstract contract Market is Planting {
 
     function _openSeat(bool ours) private {
         vm.prank(ours ? coalition : everybody);
-        uint256 seat = seats.openSeat(ours ? coalitionVoter : honestVoter, _classes(FAMILY));
+        uint256 seat = seats.openSeat(0, ours ? coalitionVoter : honestVoter, _classes(FAMILY));
         if (ours) coalitionSeats.push(seat);
     }
 
@@ -141,9 +141,9 @@ abstract contract Market is Planting {
         string memory name = string.concat("node ", _text(++_nodes));
         n = account(name);
         nodeKeys[n] = key(name);
-        bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, clock + 60));
+        bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, op, clock + 60));
         vm.prank(op);
-        stakes.registerNode(n, _stakeFor(files), clock + 60, consent);
+        stakes.registerNode(n, op, 0, _stakeFor(files), clock + 60, consent);
         vm.prank(op);
         pools.join(pool, n, type(uint256).max, "", "");
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {Epochs} from "../../src/libraries/Epochs.sol";
 import {Lottery} from "../../src/libraries/Lottery.sol";
 import {Voting} from "../../src/libraries/Voting.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
@@ -10,19 +9,21 @@ import {PRBTest} from "@prb/test/PRBTest.sol";
 contract DrawsTest is PRBTest {
     using Lottery for Lottery.Urn;
 
-    /// Against the textbook's shuffle of a whole array with the same random numbers.
-    function testFuzz_lotteryIsTheShuffle(bytes32 seed, uint8 size, uint8 taken) public pure {
+    /// Against a list of all numbers that are left, with the same random ranks.
+    function testFuzz_lotteryTakesOneOfThoseLeft(bytes32 seed, uint8 size, uint8 taken) public pure {
         uint256 count = 1 + size % 60;
         uint256 most = 1 + taken % count;
-        uint256[] memory all = new uint256[](count);
+        uint256[] memory left = new uint256[](count);
         for (uint256 i = 0; i < count; ++i) {
-            all[i] = i;
+            left[i] = i;
         }
         Lottery.Urn memory urn = Lottery.fill(seed, count, most);
         for (uint256 i = 0; i < most; ++i) {
-            uint256 j = i + uint256(keccak256(abi.encode(seed, i))) % (count - i);
-            (all[i], all[j]) = (all[j], all[i]);
-            require(urn.take() == all[i], "shuffle");
+            uint256 rank = uint256(keccak256(abi.encode(seed, i))) % (count - i);
+            require(urn.take() == left[rank], "another number");
+            for (uint256 j = rank + 1; j < count - i; ++j) {
+                left[j - 1] = left[j];
+            }
         }
     }
 
@@ -46,7 +47,7 @@ contract DrawsTest is PRBTest {
     function testFuzz_drawIsOverWithinTheHistory(uint32 seedBlock, uint16 size, uint16 later) public pure {
         uint256 epoch = 2 + size % 1_999;
         uint256 now_ = uint256(seedBlock) + 1 + later;
-        bool over = Epochs.over(seedBlock, epoch, now_);
+        bool over = Voting.over(seedBlock, epoch, now_);
         require(over == (now_ / epoch > uint256(seedBlock) / epoch + 3), "the third epoch after its own");
         require(over || now_ - seedBlock <= 8_191, "within the history");
         if (later < 3 * epoch) require(!over, "as long as a pool may let it wait");

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {INodeChallenges} from "../interfaces/INodeChallenges.sol";
 import {Losses} from "./Losses.sol";
+import {Outcome} from "./Outcome.sol";
 import {Refusing} from "./Refusing.sol";
 
 /// @notice Nodes with files that are accepted for good, and those who accuse them.
@@ -123,8 +124,21 @@ contract Accusing is Losses, Refusing {
         }
     }
 
-    function _is(uint256 challenge, INodeChallenges.Outcome outcome) internal {
-        assertEq(uint256(nodeChallenges.challengeOf(challenge).outcome), uint256(outcome));
+    function _is(uint256 challenge, Outcome outcome) internal {
+        assertEq(uint256(_outcomeOf(challenge)), uint256(outcome));
+    }
+
+    function _outcomeOf(uint256 challenge) internal view returns (Outcome) {
+        INodeChallenges.NodeChallenge memory challenge_ = nodeChallenges.challengeOf(challenge);
+        if (challenge_.accuser == address(0)) return Outcome.None;
+        if (!challenge_.concluded) return Outcome.Open;
+        uint256 code = challenge_.code;
+        if (code == Codes.ACCEPT) return Outcome.Refuted;
+        if (code == Codes.DIFFERENT) return Outcome.Different;
+        if (code == Codes.NONE) return Outcome.Lapsed;
+        if (code == Codes.UNAVAILABLE) return Outcome.Dismissed;
+        require(code >= Codes.REJECT_WEIGHTS && code <= Codes.REJECT_COMMITMENT, "no code of a case");
+        return Outcome.Upheld;
     }
 
     function _leave() internal {

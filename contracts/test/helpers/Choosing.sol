@@ -19,7 +19,7 @@ contract Choosing is Losses {
         token.approve(address(seats), type(uint256).max);
         token.mint(stranger, BOND);
         vm.prank(stranger);
-        seats.openSeat(stranger, new uint256[](0)); // seat 24 chose nothing
+        seats.openSeat(0, stranger, new uint256[](0)); // seat 24 chose nothing
         _nextEpoch();
         _step();
     }

@@ -3,11 +3,11 @@ pragma solidity 0.8.37;
 
 import {AccountSlot} from "../../src/libraries/AccountSlot.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {Epochs} from "../../src/libraries/Epochs.sol";
 import {FileSlot} from "../../src/libraries/FileSlot.sol";
 import {LaneSlot} from "../../src/libraries/LaneSlot.sol";
 import {TypedData} from "../../src/libraries/TypedData.sol";
 import {FileData, FileRef, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {IParams} from "../interfaces/IParams.sol";
@@ -15,6 +15,7 @@ import {IPools} from "../interfaces/IPools.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {Deployer} from "./Deploy.sol";
 import {History} from "./History.sol";
+import {Phase} from "./Phase.sol";
 
 /// @notice A whole network with an own clock, and one short call per thing that people do.
 contract Network is Deployer {
@@ -44,7 +45,7 @@ contract Network is Deployer {
     /// @dev A file's word, read.
     struct Submission {
         bytes20 digest;
-        IPools.Phase phase;
+        Phase phase;
         uint256 code;
         /// Its units, unless it was ever to be paid.
         uint256 units;
@@ -219,7 +220,7 @@ contract Network is Deployer {
             uint256 seat = seats.opened() + 1;
             _give(_seatOwner(seat), address(seats), BOND);
             vm.prank(_seatOwner(seat));
-            seats.openSeat(_voter(seat), _classes(group));
+            seats.openSeat(0, _voter(seat), _classes(group));
         }
     }
 
@@ -245,9 +246,9 @@ contract Network is Deployer {
         n = account(nodeName);
         nodeKeys[n] = key(nodeName);
         _give(op, address(stakes), amount);
-        bytes memory consent = _sign(key(nodeName), stakes.consentDigest(n, op, clock + 60));
+        bytes memory consent = _sign(key(nodeName), stakes.consentDigest(n, op, op, clock + 60));
         vm.prank(op);
-        stakes.registerNode(n, amount, clock + 60, consent);
+        stakes.registerNode(n, op, 0, amount, clock + 60, consent);
     }
 
     function _step() internal {
@@ -595,7 +596,7 @@ contract Network is Deployer {
         bool cumulative = word & FileSlot.CUMULATIVE != 0;
         return Submission({
             digest: bytes20(FileSlot.digest(word)),
-            phase: IPools.Phase(FileSlot.phase(word)),
+            phase: Phase(FileSlot.phase(word)),
             code: FileSlot.code(word),
             units: cumulative ? 0 : FileSlot.amount(word),
             earned: cumulative ? FileSlot.amount(word) : 0,
@@ -676,7 +677,7 @@ contract Network is Deployer {
     /// @dev Anybody draws a jury, an epoch after its seed block, and the clock goes back to now.
     function _drawTrial(uint256 trial) internal {
         // Of blocks this old the chain answers through EIP-2935 alone.
-        if (seats.epochBlocks() > 255) vm.etch(Epochs.HISTORY, address(new History()).code);
+        if (seats.epochBlocks() > 255) vm.etch(Voting.HISTORY, address(new History()).code);
         vm.roll(juries.caseOf(trial).seedBlock + seats.epochBlocks() + 1);
         juries.draw(trial);
         vm.roll(height);

@@ -10,7 +10,6 @@ interface ICanaries {
         address owner;
         uint256 deposit;
         uint256 code;
-        uint256 reason;
         uint256[] accused;
         uint256 trial;
         bool concluded;

@@ -5,22 +5,14 @@ import {IParams} from "./IParams.sol";
 
 /// @notice contracts/src/NodeChallenges.sol for the tests, written by contracts/tools/abi.mjs.
 interface INodeChallenges {
-    enum Outcome {
-        None,
-        Open,
-        Upheld,
-        Refuted,
-        Dismissed,
-        Lapsed,
-        Different
-    }
     struct NodeChallenge {
         uint256 pool;
         address node;
         address accuser;
+        bool concluded;
+        uint8 code;
         uint256 bond;
         uint256 trial;
-        Outcome outcome;
     }
     error Acquitted(uint256 time);
     error AlreadyConcluded();
@@ -35,7 +27,7 @@ interface INodeChallenges {
     error TooManyChallenges();
     error WrongAddress(address expected, address actual);
     error WrongFile(uint256 sequence);
-    event ChallengeConcluded(uint256 indexed challenge, uint256 indexed pool, address indexed node, Outcome outcome, uint256 code, uint256 slashed, uint256 back, uint256 reward);
+    event ChallengeConcluded(uint256 indexed challenge, uint256 indexed pool, address indexed node, uint256 code, uint256 slashed, uint256 back, uint256 reward);
     event ChallengeOpened(uint256 indexed challenge, uint256 indexed pool, address indexed node, address accuser, uint256 trial, uint256 bond, uint256[] sequences, bytes32 evidence);
     function MAX_FILES() external view returns (uint256);
     function acquittedUntil(uint256 pool, address node) external view returns (uint256);

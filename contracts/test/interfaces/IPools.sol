@@ -17,13 +17,6 @@ interface IPools {
         Settled,
         Understaffed
     }
-    enum Phase {
-        None,
-        Pending,
-        Settled,
-        Disputed,
-        Final
-    }
     struct Intake {
         uint64 free;
         uint32 rate;
@@ -80,7 +73,7 @@ interface IPools {
     error WindowOver(uint256 time);
     error WrongAddress(address expected, address actual);
     error WrongFile(uint256 sequence);
-    error WrongPhase(uint256 sequence, Phase phase);
+    error WrongPhase(uint256 sequence, uint256 phase);
     error WrongStatus(Status status);
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
     event FeesWithdrawn(uint256 indexed seat, address indexed owner, uint256 amount);

@@ -50,7 +50,6 @@ interface ISeats {
     event SeatOptedOut(uint256 indexed seat, uint256 indexed group, uint256 epoch);
     event SeatPenalised(uint256 indexed seat, uint256 amount, uint256 bond);
     event SeatReleased(uint256 indexed seat, uint256 frozen);
-    event SeatReopened(uint256 indexed seat, address voter, uint256 bond, uint256 activeFrom);
     event SeatToppedUp(uint256 indexed seat, uint256 amount, uint256 bond);
     event SeatUnbonding(uint256 indexed seat, uint256 releaseAt);
     event VoterSet(uint256 indexed seat, address voter);
@@ -68,7 +67,7 @@ interface ISeats {
     function groupsOf(uint256 seat) external view returns (uint256[] memory groups);
     function leaveSeat(uint256 seat) external;
     function minBond() external view returns (uint256);
-    function openSeat(address voter, uint256[] calldata groups) external returns (uint256 seat);
+    function openSeat(uint256 seat, address voter, uint256[] calldata groups) external returns (uint256);
     function opened() external view returns (uint256);
     function optIn(uint256 seat, uint256 group) external;
     function optOut(uint256 seat, uint256 group) external;
@@ -76,7 +75,6 @@ interface ISeats {
     function params() external view returns (IParams);
     function penalise(uint256 seat, uint256 amount, address to) external returns (uint256 taken);
     function release(uint256 seat) external;
-    function reopenSeat(uint256 seat, address voter, uint256[] calldata groups) external;
     function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256);
     function seatOf(uint256 seat) external view returns (Seat memory);
     function setVoter(uint256 seat, address voter) external;

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {IAppeals} from "../interfaces/IAppeals.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {IPools} from "../interfaces/IPools.sol";
@@ -25,7 +26,7 @@ abstract contract BenchHandler is World {
         uint256 lane = type(uint256).max;
         for (uint256 k = 0; k < sequences.length; ++k) {
             uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
-            bool held = ghostFiles[sequence].phase == IPools.Phase.Disputed;
+            bool held = ghostFiles[sequence].phase == Phase.Disputed;
             if (!_openable(sequence) || (!held && i % 3 == 0)) continue;
             if (lane != type(uint256).max && sequence >> 4 != lane) continue;
             if (held) _reach("canary before dispute");
@@ -145,7 +146,6 @@ abstract contract BenchHandler is World {
         GhostFile storage f = ghostFiles[sequence];
         if (clock >= f.time || !_planted(files[pool][sequence])) return false;
         if (ghostDisputes[sequence].canary != 0 || ghostDisputes[sequence].concluded) return false;
-        return
-            f.phase == IPools.Phase.Settled || (f.phase == IPools.Phase.Disputed && ghostDisputes[sequence].open != 0);
+        return f.phase == Phase.Settled || (f.phase == Phase.Disputed && ghostDisputes[sequence].open != 0);
     }
 }

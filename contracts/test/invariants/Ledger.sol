@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileSlot} from "../../src/libraries/FileSlot.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {Planting} from "../helpers/Planting.sol";
 import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
@@ -17,7 +18,7 @@ abstract contract Ledger is Planting {
         address node;
         uint256 units;
         uint256 code;
-        IPools.Phase phase;
+        Phase phase;
         /// When it is final, or vests.
         uint256 time;
         /// The node's earned units including this file; 0 unless it was to be paid once.
@@ -161,7 +162,7 @@ abstract contract Ledger is Planting {
             _expect(amount == units * _rate(), "paid at another rate");
         } else if (t == IPools.NodeFrozen.selector) {
             GhostFile storage f = ghostFiles[lastJudged];
-            _expect(f.phase == IPools.Phase.Disputed, "frozen by a file that is not held");
+            _expect(f.phase == Phase.Disputed, "frozen by a file that is not held");
             _expect(f.node == address(uint160(uint256(log.topics[2]))), "frozen for another file");
             _freeze(f, abi.decode(log.data, (uint256)));
         } else if (t == IPools.FeesWithdrawn.selector) {
@@ -189,7 +190,7 @@ abstract contract Ledger is Planting {
     function _foldFile(Vm.Log memory log, bytes32 t, uint256 sequence) private {
         GhostFile storage f = ghostFiles[sequence];
         if (t == IPools.FileDisputed.selector) {
-            f.phase = IPools.Phase.Disputed;
+            f.phase = Phase.Disputed;
             if (!Codes.isPaid(f.code)) return;
             ghostAccounts[f.node].spent += f.units;
             ++ghostAccounts[f.node].unsettled;
@@ -215,9 +216,9 @@ abstract contract Ledger is Planting {
     function _submitted(GhostFile storage f, uint256 sequence, address n, uint256 packed) private {
         uint256 units = (packed >> 16) & type(uint32).max;
         GhostAccount storage a = ghostAccounts[n];
-        _expect(f.phase == IPools.Phase.None, "a place taken twice");
+        _expect(f.phase == Phase.None, "a place taken twice");
         _expect((packed >> 48) & 0xffffff == a.counter, "counters have gaps");
-        (f.node, f.units, f.phase) = (n, units, IPools.Phase.Pending);
+        (f.node, f.units, f.phase) = (n, units, Phase.Pending);
         sequences.push(sequence);
         a.pending += units;
         ++a.counter;
@@ -227,8 +228,8 @@ abstract contract Ledger is Planting {
 
     function _settled(GhostFile storage f, uint256 code, uint256 time) private {
         GhostAccount storage a = ghostAccounts[f.node];
-        _expect(f.phase == IPools.Phase.Pending, "settled twice");
-        (f.code, f.time, f.phase) = (code, time, IPools.Phase.Settled);
+        _expect(f.phase == Phase.Pending, "settled twice");
+        (f.code, f.time, f.phase) = (code, time, Phase.Settled);
         a.pending -= f.units;
         if (Codes.isPaid(code)) {
             a.earned += f.units;
@@ -241,9 +242,9 @@ abstract contract Ledger is Planting {
 
     function _resolved(GhostFile storage f, uint256 code, uint256 time) private {
         GhostAccount storage a = ghostAccounts[f.node];
-        _expect(f.phase == IPools.Phase.Disputed, "resolved without a dispute");
+        _expect(f.phase == Phase.Disputed, "resolved without a dispute");
         if (Codes.kind(code) != Codes.kind(f.code)) _reach(Codes.isPaid(code) ? "overturned to pay" : "overturned");
-        f.phase = IPools.Phase.Final;
+        f.phase = Phase.Final;
         if (!Codes.isPaid(code)) return; // FileFinalized says what it costs
         if (Codes.isPaid(f.code)) {
             a.spent -= f.units;
@@ -261,8 +262,8 @@ abstract contract Ledger is Planting {
     function _finalized(GhostFile storage f, uint256 code, uint256 taken) private {
         GhostAccount storage a = ghostAccounts[f.node];
         bool was = Codes.isPaid(f.code);
-        bool disputed = f.code != code || f.phase == IPools.Phase.Final;
-        f.phase = IPools.Phase.Final;
+        bool disputed = f.code != code || f.phase == Phase.Final;
+        f.phase = Phase.Final;
         _expect(!Codes.isPaid(code), "a paid file was charged");
         uint256 settledAt = _settledAt(f.time);
         f.code = code;
@@ -307,7 +308,7 @@ abstract contract Ledger is Planting {
         if (!paid) a.spent -= f.units;
         _expect(amount == (paid ? f.units * _rate() : 0), "forfeited another amount");
         escrowOut += amount;
-        (f.forfeited, f.upTo, f.phase) = (true, 0, IPools.Phase.Final);
+        (f.forfeited, f.upTo, f.phase) = (true, 0, Phase.Final);
     }
 
     function _freeze(GhostFile storage f, uint256 time) private {

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {World} from "./World.sol";
@@ -43,9 +44,9 @@ abstract contract MoneyChecks is World {
     function _reserved(uint256 sequence) private view returns (uint256 sum) {
         Submission memory f = _submission(sequence);
         uint256 pay = ghostFiles[sequence].units * _rate();
-        if (f.phase == IPools.Phase.Pending) return pay + 2 * _fees();
-        if (f.phase == IPools.Phase.Disputed) return pay + ghostFiles[sequence].rounds * _fees();
-        if (f.phase == IPools.Phase.Settled && !Codes.isPaid(f.code)) sum = pay;
+        if (f.phase == Phase.Pending) return pay + 2 * _fees();
+        if (f.phase == Phase.Disputed) return pay + ghostFiles[sequence].rounds * _fees();
+        if (f.phase == Phase.Settled && !Codes.isPaid(f.code)) sum = pay;
         uint256 last = Codes.get(_round(pool, sequence >> 4, 0).codes, sequence & 15) == Codes.UNDECIDED ? 1 : 0;
         for (uint256 round = 0; round <= last; ++round) {
             Round memory r = _round(pool, sequence >> 4, round);
@@ -111,7 +112,7 @@ abstract contract MoneyChecks is World {
         uint256 barrier = ghostAccounts[n].barrier;
         for (uint256 i = 0; i < sequences.length; ++i) {
             GhostFile storage f = ghostFiles[sequences[i]];
-            if (f.node != n || !Codes.isPaid(f.code) || f.forfeited || f.phase == IPools.Phase.Disputed) continue;
+            if (f.node != n || !Codes.isPaid(f.code) || f.forfeited || f.phase == Phase.Disputed) continue;
             if (f.time <= clock && (barrier == 0 || f.time <= barrier)) sum += f.units;
         }
     }
@@ -131,7 +132,7 @@ abstract contract MoneyChecks is World {
     function _heldAsPaid(address n) private view returns (uint256 count) {
         for (uint256 i = 0; i < sequences.length; ++i) {
             GhostFile storage f = ghostFiles[sequences[i]];
-            if (f.node == n && f.phase == IPools.Phase.Disputed && Codes.isPaid(f.code)) ++count;
+            if (f.node == n && f.phase == Phase.Disputed && Codes.isPaid(f.code)) ++count;
         }
     }
 }

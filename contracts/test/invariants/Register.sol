@@ -91,7 +91,7 @@ abstract contract Register is Ledger {
     function _foldSeats(Vm.Log memory log, uint256 seat) private {
         GhostSeat storage s = ghostSeats[seat];
         bytes32 t = log.topics[0];
-        if (t == ISeats.SeatOpened.selector || t == ISeats.SeatReopened.selector) {
+        if (t == ISeats.SeatOpened.selector) {
             (s.bond, s.active) = (BOND, true);
         } else if (t == ISeats.SeatToppedUp.selector) {
             (uint256 amount,) = abi.decode(log.data, (uint256, uint256));

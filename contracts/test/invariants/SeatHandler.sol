@@ -64,7 +64,7 @@ abstract contract SeatHandler is World {
         if (params.paused()) return;
         _give(s.owner, address(seats), BOND);
         vm.prank(s.owner);
-        seats.reopenSeat(seat, s.voter, _classes(FAMILY));
+        seats.openSeat(seat, s.voter, _classes(FAMILY));
         _reach("seat reopens");
     }
 

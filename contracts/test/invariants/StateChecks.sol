@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Phase} from "../helpers/Phase.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {IPools} from "../interfaces/IPools.sol";
@@ -26,7 +27,7 @@ abstract contract StateChecks is World {
             require(f.phase == g.phase && f.code == g.code, "outcome");
             require(f.earned == g.upTo, "earned");
             if (g.upTo == 0) require(f.units == g.units, "units");
-            if (g.phase != IPools.Phase.Pending) require(f.finalAt == g.time, "time");
+            if (g.phase != Phase.Pending) require(f.finalAt == g.time, "time");
         }
     }
 

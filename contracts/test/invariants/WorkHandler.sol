@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, Receipt} from "../../src/libraries/Types.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {World} from "./World.sol";
 
@@ -151,8 +152,8 @@ abstract contract WorkHandler is World {
         for (uint256 i = 0; i < sequences.length; ++i) {
             GhostFile storage f = ghostFiles[sequences[i]];
             if (f.node != n) continue;
-            _expect(f.phase != IPools.Phase.Disputed, "stake left before a dispute's end");
-            bool open = f.phase == IPools.Phase.Settled && (!Codes.isPaid(f.code) || clock < f.time);
+            _expect(f.phase != Phase.Disputed, "stake left before a dispute's end");
+            bool open = f.phase == Phase.Settled && (!Codes.isPaid(f.code) || clock < f.time);
             // U outlasts every lane that somebody settles; a stake may leave a lane that nobody touched for as long
             if (!open || _settledAt(f.time) >= stakes.nodeOf(n).releaseAt) continue;
             _expect(false, "stake left before an outcome was final");
@@ -190,13 +191,13 @@ abstract contract WorkHandler is World {
 
     function _finalizable(uint256 sequence) internal view returns (bool) {
         GhostFile storage f = ghostFiles[sequence];
-        return f.phase == IPools.Phase.Settled && clock >= f.time && !Codes.isPaid(f.code);
+        return f.phase == Phase.Settled && clock >= f.time && !Codes.isPaid(f.code);
     }
 
     function _forfeitable(uint256 sequence) internal view returns (bool) {
         GhostFile storage f = ghostFiles[sequence];
         GhostAccount storage a = ghostAccounts[f.node];
-        bool open = f.phase == IPools.Phase.Disputed || (f.phase == IPools.Phase.Settled && clock < f.time);
+        bool open = f.phase == Phase.Disputed || (f.phase == Phase.Settled && clock < f.time);
         return f.upTo != 0 && !open && a.slashed && f.time > a.barrier;
     }
 }

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
@@ -42,7 +43,7 @@ abstract contract World is Register {
             uint256 seat = seats.opened() + 1;
             _give(owner, address(seats), BOND);
             vm.prank(owner);
-            seats.openSeat(_voter(seat), _classes(FAMILY));
+            seats.openSeat(0, _voter(seat), _classes(FAMILY));
         }
         _nextEpoch();
         pool = _createPool(t);
@@ -117,7 +118,7 @@ abstract contract World is Register {
         for (uint256 k = 0; k < sequences.length; ++k) {
             uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
             GhostFile storage f = ghostFiles[sequence];
-            if (f.phase != IPools.Phase.Settled || clock >= f.time) continue;
+            if (f.phase != Phase.Settled || clock >= f.time) continue;
             if (!wrongly || Codes.kind(_truth(sequence)) != Codes.kind(f.code)) return (true, sequence);
         }
         return (false, 0);

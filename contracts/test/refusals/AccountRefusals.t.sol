@@ -56,22 +56,22 @@ contract AccountRefusalsTest is Refusing {
         assertEq(n.operator, operator);
         assertEq(n.lastPool, pool);
 
-        bytes memory consent = _sign(key("unknown"), stakes.consentDigest(unknown, stranger, clock));
-        bytes memory call = abi.encodeCall(stakes.registerNode, (unknown, 1 << 56, clock, consent));
+        bytes memory consent = _sign(key("unknown"), stakes.consentDigest(unknown, stranger, stranger, clock));
+        bytes memory call = abi.encodeCall(stakes.registerNode, (unknown, stranger, 0, 1 << 56, clock, consent));
         _no(stranger, s, call, IStakes.AmountTooLarge.selector);
-        call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock - 1, consent));
+        call = abi.encodeCall(stakes.registerNode, (unknown, stranger, 0, 1, clock - 1, consent));
         _no(stranger, s, call, IStakes.SignatureExpired.selector);
         params.setPaused(true);
-        call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock, consent));
+        call = abi.encodeCall(stakes.registerNode, (unknown, stranger, 0, 1, clock, consent));
         _no(stranger, s, call, IStakes.Paused.selector);
         params.setPaused(false);
     }
 
     function test_seats() public {
         address s = address(seats);
-        _no(stranger, s, abi.encodeCall(seats.openSeat, (address(0), _classes(FAMILY))), ISeats.ZeroVoter.selector);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (0, address(0), _classes(FAMILY))), ISeats.ZeroVoter.selector);
         params.setPaused(true);
-        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY))), ISeats.Paused.selector);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (0, stranger, _classes(FAMILY))), ISeats.Paused.selector);
         params.setPaused(false);
         _no(stranger, s, abi.encodeCall(seats.setVoter, (1, stranger)), ISeats.NotSeatOwner.selector);
         _no(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, address(0))), ISeats.ZeroVoter.selector);
@@ -129,6 +129,6 @@ contract AccountRefusalsTest is Refusing {
         // seat ids end
         vm.store(s, bytes32(uint256(0)), bytes32(uint256(65535)));
         assertEq(seats.opened(), 65535);
-        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY))), ISeats.TooManySeats.selector);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (0, stranger, _classes(FAMILY))), ISeats.TooManySeats.selector);
     }
 }

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileRef, PoolTerms} from "../../src/libraries/Types.sol";
 import {Voting} from "../../src/libraries/Voting.sol";
+import {Phase} from "../helpers/Phase.sol";
 import {Refusing} from "../helpers/Refusing.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IPools} from "../interfaces/IPools.sol";
@@ -120,7 +121,7 @@ contract CourtRefusalsTest is Refusing {
         _wait(60);
         court.settle(pool, 0, 0, refs);
         _unpack(0);
-        assertEq(uint256(_submission(s).phase), uint256(IPools.Phase.Pending));
+        assertEq(uint256(_submission(s).phase), uint256(Phase.Pending));
         _draw(0, 1);
         _wait(60);
         court.settle(pool, 0, 1, refs);

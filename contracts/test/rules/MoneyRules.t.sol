@@ -162,7 +162,7 @@ contract MoneyRulesTest is Network {
         assertEq(pools.feesOf(seat), FEE);
         _give(seatOwner, address(seats), BOND);
         vm.prank(seatOwner);
-        seats.reopenSeat(seat, _voter(seat), new uint256[](0));
+        seats.openSeat(seat, _voter(seat), new uint256[](0));
         assertEq(pools.feesOf(seat), FEE);
         vm.startPrank(address(court));
         pools.payFees(seat, 2, 0); // another lane's

@@ -109,16 +109,16 @@ contract PenaltyRulesTest is Network {
             // its owner opens the same seat again; a new id would cost a hundredth of a bond each time
             _give(who, address(seats), BOND / 100);
             vm.prank(who);
-            seats.reopenSeat(1, _voter(1), _classes(FAMILY));
+            seats.openSeat(1, _voter(1), _classes(FAMILY));
         }
         assertEq(seats.opened(), SEATS);
         assertEq(_burnt(), 3 * BOND / 100);
         assertEq(seats.seatOf(1).bond, BOND);
         assertEq(seats.countAt(FAMILY, seats.currentEpoch() + 1), SEATS);
         vm.expectRevert(ISeats.NotSeatOwner.selector);
-        seats.reopenSeat(1, stranger, _classes(FAMILY));
+        seats.openSeat(1, stranger, _classes(FAMILY));
         vm.expectRevert(ISeats.SeatNotClosed.selector);
         vm.prank(who);
-        seats.reopenSeat(1, who, _classes(FAMILY));
+        seats.openSeat(1, who, _classes(FAMILY));
     }
 }
