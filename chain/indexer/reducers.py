@@ -136,8 +136,10 @@ class Seats(Reducer):
     SeatFrozen = SeatReleased = sets("seats", "seat", frozen="frozen")
 
     def SeatOpened(self, a: Args) -> None:
-        opened = records.Seat(a["seat"], a["owner"], a["voter"], a["bond"], a["activeFrom"])
-        self.state.seats[a["seat"]] = opened
+        seat = records.Seat(a["seat"], a["owner"], a["voter"], a["bond"], a["activeFrom"])
+        if old := self.state.seats.get(seat.seat):  # opened again: a late lane may hold it still
+            seat.frozen, seat.penalised, seat.earned, seat.fees = old.frozen, old.penalised, old.earned, old.fees
+        self.state.seats[seat.seat] = seat
 
     def SeatOptedIn(self, a: Args) -> None:
         seat = self.state.seats[a["seat"]]

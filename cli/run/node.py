@@ -155,7 +155,7 @@ def join(
     if record is None:
         signed = _node_consent(session, key, paper)
         amount = stake or pool.terms.minStake
-        terms = signed.node, operator, number, amount, signed.expiry, signed.signature
+        terms = signed.node, operator, 0, amount, signed.expiry, signed.signature
         call: ContractCall[Any] = suite.stakes.register_node(*terms)
         planned.append(PlannedTransaction(f"register node {name} and stake {show_tokens(amount)} tokens", call))
     elif stake:

@@ -352,7 +352,7 @@ class NodeUp(Up[NodeFacts]):
             expiry = suite.client.now() + _CONSENT_SECONDS
             node = open_key(self.node_key.keystore, self.node_key.password_file, "node key")
             consent = suite.stakes.sign_consent(node, facts.operator, expiry)
-            call = suite.stakes.register_node(facts.node, facts.operator, self.pool, step.amount, expiry, consent)
+            call = suite.stakes.register_node(facts.node, facts.operator, 0, step.amount, expiry, consent)
         elif step.do is UpDo.DEPOSIT:
             call = suite.stakes.deposit(facts.node, step.amount)
         elif self.invite is not None and facts.invite_only:

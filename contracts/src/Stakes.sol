@@ -96,8 +96,8 @@ contract Stakes is SuiteContract {
     constructor(Suite memory suite) SuiteContract(suite, suite.stakes) {}
 
     /// @notice Registers `node` under `operator` and stakes `amount` of the caller's (approved before). What a caller
-    /// stakes for another operator is a loan: it goes back to the caller before the operator can withdraw anything, and
-    /// until then the node can join `pool` only. A slash takes of it like of any stake.
+    /// stakes for another operator, or for one `pool`, is a loan: it goes back to the caller before the operator can
+    /// withdraw anything, and until then the node can join `pool` only. A slash takes of it like of any stake.
     /// @param consent The node key's EIP-712 signature of Consent(address node,address operator,address sponsor,uint256
     /// expiry), domain {name "muster-stakes", version "1", chainId, this}; the caller is the sponsor.
     /// @param expiry Last second at which the consent may be used.
@@ -119,7 +119,8 @@ contract Stakes is SuiteContract {
         }
         (_nodes[node].operator, _nodes[node].stake) = (operator, uint56(amount));
         emit NodeRegistered(node, operator, amount);
-        if (msg.sender != operator) {
+        // Whoever signs for a node chooses its operator, and may choose the sponsor.
+        if (msg.sender != operator || pool != 0) {
             _loans[node] = Loan(msg.sender, uint56(amount), pool);
             emit StakeLent(node, msg.sender, amount);
         }

@@ -11,7 +11,7 @@ from benchmarks.support.schedules import whole
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
 from chain.indexer.records import Account, Pool
-from chain.indexer.reducers import Args, Pools, apply
+from chain.indexer.reducers import Args, Pools, Seats, apply
 from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain, replay
@@ -374,3 +374,14 @@ def test_a_refresh_catches_up_however_many_polls_that_takes(monkeypatch: pytest.
     assert projection.refresh()
     assert projection.state == replayed(chain)
     assert not projection.refresh()
+
+
+def test_a_seat_that_is_opened_again_stays_frozen_and_keeps_its_fees() -> None:
+    opened: Args = {"seat": 1, "owner": "0xa", "voter": "0xb", "bond": 5, "activeFrom": 2}
+    seats = Seats(State(), Event(1, b"", "", 0, "Seats", "SeatOpened", opened, 0))
+    seats.SeatOpened(opened)
+    first = seats.state.seats[1]
+    first.frozen, first.fees, first.closed, first.groups = 2, 7, True, (3,)
+    seats.SeatOpened(opened | {"activeFrom": 9})
+    seat = seats.state.seats[1]
+    assert (seat.frozen, seat.fees, seat.closed, seat.groups, seat.active_from) == (2, 7, False, (), 9)

@@ -212,6 +212,14 @@ def test_what_a_node_did_not_sign_costs_nothing_and_is_refused_in_words(bench: B
     assert join(bench)[1].member, "what was refused counts as no loan"
 
 
+def test_what_is_lent_to_a_node_that_names_the_service_as_its_operator_is_a_loan(bench: Bench) -> None:
+    """Or a stranger's node would join a pool of its own and lose the service's tokens to it."""
+    node = poor(bench.game)
+    join(bench, wish(bench, node, operator=str(bench.game.service.address)), node)
+    record = bench.game.state.nodes[node.address]
+    assert (record.sponsor, record.loan) == (bench.game.service.address, LEAST)
+
+
 def test_a_stranger_cannot_fill_the_queue_or_ask_for_ever(bench: Bench) -> None:
     node = poor(bench.game)
     asked = wish(bench, node)

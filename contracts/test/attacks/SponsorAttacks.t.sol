@@ -63,6 +63,16 @@ contract SponsorAttacksTest is Losses {
         _isLent(0);
     }
 
+    /// A node that names its sponsor as its operator would have a stake to lose that is no loan.
+    function test_aSponsorNamedAsOperatorStillLends() public {
+        lent = account("second");
+        _give(sponsor, address(stakes), STAKE);
+        bytes memory consent = _sign(key("second"), stakes.consentDigest(lent, sponsor, sponsor, clock + 60));
+        vm.prank(sponsor);
+        stakes.registerNode(lent, sponsor, uint24(pool), STAKE, clock + 60, consent);
+        _isLent(STAKE);
+    }
+
     /// The consent names the sponsor: nobody else can use it up with another amount.
     function test_consentIsForOneSponsor() public {
         lent = account("second");
