@@ -27,7 +27,7 @@ def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path
     for attempt in range(2):
         simulation = Simulation(base, tmp_path / str(attempt), 1, mix, 10, 1.5e-4, MemoryExchange())
         members = [simulation.member(number) for number in range(3)]
-        runs.append([member.round(number) for number in range(10) for member in members])
+        runs.append([member.run_round(number) for number in range(10) for member in members])
     assert runs[0] == runs[1]
     assert all(one.own == 2 and len(one.shared) <= 2 for one in runs[0])
     assert any(one.shared for one in runs[0])
