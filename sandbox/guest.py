@@ -168,15 +168,15 @@ def run(request: Any) -> int:
 
 def called(names: dict[str, Any], function: str, arguments: list[Any] | dict[str, Any]) -> Any:
     """Call a function of the program, or a method of its class `Solution` or of the last class that has one."""
-    callee = names.get(function)
-    if callee is None:
-        classes = [item for item in names.values() if isinstance(item, type) and item.__module__ == names["__name__"]]
-        candidates = [item for item in classes if hasattr(item, function)]
-        if not candidates:
+    made = names.get(function)
+    if made is None:
+        own = [one for one in names.values() if isinstance(one, type) and one.__module__ == names["__name__"]]
+        having = [one for one in own if hasattr(one, function)]
+        if not having:
             raise KeyError(function)
-        chosen = names["Solution"] if names.get("Solution") in candidates else candidates[-1]
-        callee = getattr(chosen(), function)
-    return callee(**arguments) if isinstance(arguments, dict) else callee(*arguments)
+        chosen = names["Solution"] if names.get("Solution") in having else having[-1]
+        made = getattr(chosen(), function)
+    return made(**arguments) if isinstance(arguments, dict) else made(*arguments)
 
 
 def exit_code(value: Any) -> int:

@@ -23,7 +23,7 @@ _ENDINGS = {-9: "it was killed", -24: "it used up its time", -31: "it asked for 
 
 
 class Serving:
-    """`package` and `texts` are there once it is loaded. `asked_for`: what from outside the package tried to use."""
+    """`package` and `texts` are there once it is loaded. `asked_for`: what of the outside the package tried to use."""
 
     def __init__(self, out: int) -> None:
         self._out, self._answer = out, -1

@@ -35,7 +35,7 @@ class Package:
         if len(self._tasks) > MAX_ROWS:
             raise Refused(f"it has more than {MAX_ROWS} tasks", "limit them by an argument of the package")
         for task in {(type(task), type(task.data)): task for task in self._tasks}.values():
-            _trace(task, "")  # so that no fork makes its types again
+            _trace(task, "")  # so that no fork makes its types anew
 
     @property
     def texts(self) -> list[str]:
