@@ -82,7 +82,7 @@ def test_an_evaluation_is_the_owners_word_on_that_step_of_that_pool(desk: Desk) 
     changed["evaluation"]["results"][0]["average"] = 0.75
     for step, evaluation, words in (
         (0, desk.evaluation(0, 0.25, NODE), f"not signed by {OWNER.address}"),
-        (1, kept, "of another step"),
+        (1, kept, "for another step"),
         (0, desk.evaluation(0, 0.25, config_hash="cd" * 32), "another step or pool configuration"),
         (0, changed, f"the evaluation is not signed by {OWNER.address}"),
         (0, kept | {"signature": "0x" + "00" * 65}, "signature"),
