@@ -293,7 +293,9 @@ def test_a_power_cut_at_the_first_start_leaves_a_store_that_opens(tmp_path: Path
         cut = tmp_path / f"{kept}.sqlite"
         cut.write_bytes(database)
         Path(f"{cut}-wal").write_bytes(log[:kept])
-        EventStore(cut, identity).close()
+        opened = EventStore(cut, identity)
+        assert list(opened.logs()) == []
+        opened.close()
     store.close()
 
 

@@ -116,7 +116,7 @@ def test_tickets_and_receipts_too_old_to_matter_are_forgotten(desk: Desk, tasks:
 
     for task in tasks.values():
         task.start()
-    wait_for("the old ones to go", lambda: left() == ["rollouts/0", f"{0:064}"], 20, poll=0.01)
+    assert wait_for("the old ones to go", lambda: left() == ["rollouts/0", f"{0:064}"], 20, poll=0.01)
 
 
 def test_without_connections_a_replica_does_not_lead_and_does_not_die(
