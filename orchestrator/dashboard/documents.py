@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from chain.indexer.records import Account, Seat, Slash, Status, Submission
 from orchestrator.heartbeats import Heartbeat, node_state
-from orchestrator.ledger import fees_paid, label, rows
+from orchestrator.ledger import fees_paid, label, penalties, rows
 from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
@@ -182,7 +182,8 @@ class Snapshot:
         return self.answers.get("validators", self._validators)
 
     def _validators(self) -> list[run.ValidatorEntry]:
-        fees, votes = fees_paid(self.state, self.pool_id), Counter[int]()  # seat → files it revealed a vote on
+        fees, lost = fees_paid(self.state, self.pool_id), penalties(self.state, self.pool_id)
+        votes = Counter[int]()  # seat → files it revealed a vote on
         for lane in self.state.lanes_of(self.pool_id):
             for voting_round in lane.rounds:
                 for member in voting_round.reveals:
@@ -193,7 +194,7 @@ class Snapshot:
                 seats=[run.SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
                 votes=sum(votes[seat.seat] for seat in seats),
                 fees=fees[owner],
-                penalised=sum(seat.penalised for seat in seats),
+                penalised=lost[owner],
                 **_health(newest, state),
             )
             for owner, seats, newest, state in self.owners()
@@ -256,7 +257,7 @@ class Snapshot:
 
     def slashes(self) -> list[run.SlashEntry]:
         """Return the penalties of nodes and seats, newest first."""
-        return slash_entries(slash for slash in reversed(self.state.slashes) if slash.pool in (self.pool_id, 0))
+        return slash_entries(slash for slash in reversed(self.state.slashes) if slash.pool == self.pool_id)
 
     def disputes(self) -> list[run.DisputeEntry]:
         return [

@@ -183,7 +183,7 @@ def get_overview(query: Query) -> views.Overview:
         held=query.held_steps(),
         disputes=sum(of == query.pool_id for of, _ in state.disputes),
         canaries=sum(of == query.pool_id for of, _ in state.canaries),
-        slashed=sum(slash.amount for slash in state.slashes if slash.pool in (query.pool_id, 0)),
+        slashed=sum(slash.amount for slash in state.slashes if slash.pool == query.pool_id),
         terms=_terms_entry(query.pool.terms) if query.pool else None,
     )
 
@@ -362,7 +362,7 @@ def get_validator(query: Query, address: AddressInPath) -> views.ValidatorView:
         raise HttpError(404, f"{address} owns no seat", "see the list of validators")
     seats = {seat.seat for seat in entry.seats}
     votes = islice(_votes(query.state, query.pool, seats), RECENT_VOTES) if query.pool else ()
-    here = (slash for slash in reversed(query.state.slashes) if slash.pool in (query.pool_id, 0))
+    here = (slash for slash in reversed(query.state.slashes) if slash.pool == query.pool_id)
     penalties = (slash for slash in here if slash.kind == "seat" and int(slash.who) in seats)
     slashes = documents.slash_entries(islice(penalties, RECENT_VOTES))
     return views.ValidatorView(**vars(entry), recent=list(votes), slashes=slashes)

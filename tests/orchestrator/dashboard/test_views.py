@@ -325,7 +325,7 @@ def test_whoever_refuses_gzip_gets_plain_text(busy: Desk, accepted: str) -> None
 
 def test_another_pools_penalties_are_no_money_of_this_one(busy: Desk, crowd: Crowd) -> None:
     seat = crowd.state.seats[3]
-    paths = ("overview", "slashes", f"validators/{seat.owner}")
+    paths = ("overview", "slashes", "validators", f"validators/{seat.owner}", "ledger?after=60")
 
     def seen() -> list[dict[str, Any]]:
         return [busy.get(path) for path in paths]
@@ -333,6 +333,7 @@ def test_another_pools_penalties_are_no_money_of_this_one(busy: Desk, crowd: Cro
     before, state = seen(), copy.copy(crowd.state)
     slash = next(one for one in state.slashes if one.kind == "seat")
     state.slashes = [*state.slashes, replace(slash, pool=2, amount=10**9), replace(slash, kind="node", pool=2)]
+    state.seats = state.seats | {3: replace(seat, penalised=seat.penalised + 10**9)}
     busy.start()
     busy.view.projection = Still(state)
     for was, now in zip(before, seen(), strict=True):
