@@ -188,7 +188,6 @@ class Stakes(Contract):
     register_node = Sends[[str, str, int, int, int, bytes], Receipt](takes=3)
     deposit = Sends[[str, int], Receipt](takes=1)
     withdraw = Sends[[str, int], Receipt]()
-    withdrawable = Reads[[str], int]()
     node_of = Reads[[str], Struct]()
 
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int, sponsor: str = "") -> bytes:

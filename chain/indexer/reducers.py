@@ -102,9 +102,14 @@ class MusterToken(Reducer):
 
 class Stakes(Reducer):
     StakeDeposited = StakeWithdrawn = sets("nodes", "node", stake="stake")
-    NodeBound = sets("nodes", "node", pool="pool", release_at=0)
-    NodeUnbound = sets("nodes", "node", pool=0, release_at="releaseAt")
+    NodeBound = sets("nodes", "node", pool="pool")
     NodeFrozen = NodeReleased = sets("nodes", "node", frozen="frozen")
+
+    def NodeUnbound(self, a: Args) -> None:
+        node = self.state.nodes[a["node"]]
+        node.pool = 0
+        if node.stake:  # without any nothing is locked
+            node.release_at = a["releaseAt"]
 
     def NodeRegistered(self, a: Args) -> None:
         self.state.nodes[a["node"]] = records.Node(a["node"], a["operator"], a["stake"], block=self.event.block)
@@ -121,8 +126,6 @@ class Stakes(Reducer):
         node.stake, node.frozen = a["stake"], a["frozen"]
         node.slashed += a["amount"]
         node.loan = min(node.loan, node.stake)
-        if not node.stake:
-            node.pool = 0
         # Which file caused it is in the FileFinalized that Pools emits right after, in the same transaction.
         self.state.pending_slashes[a["node"]] = (a["amount"], a["fees"])
 
@@ -255,12 +258,6 @@ class Pools(Reducer):
         if sub.status in (records.Status.REJECTED, records.Status.MALFORMED):
             self.state.pools[sub.pool].refused.add(sub.sequence)
 
-    def FileDisputed(self, a: Args) -> None:
-        sub = self.file(a)
-        sub.disputed = True
-        if sub.is_paid:
-            self.state.accounts[sub.pool, sub.node].units_spent += sub.units
-
     def FileResolved(self, a: Args) -> None:
         sub = self.file(a)
         account = self.state.accounts[sub.pool, sub.node]
@@ -391,6 +388,11 @@ class Court(Reducer):
     def OutcomeSet(self, a: Args) -> None:
         decided, shift = self.state.lanes[a["pool"], a["lane"]].rounds[a["round"]], 4 * a["place"]
         decided.codes = decided.codes & ~(15 << shift) | a["code"] << shift
+        if a["code"] == Code.DISPUTED:
+            sub = self.state.submissions[a["pool"], a["lane"] << 4 | a["place"]]
+            sub.disputed = True
+            if sub.is_paid:
+                self.state.accounts[sub.pool, sub.node].units_spent += sub.units
 
     def MemberAbsent(self, a: Args) -> None:
         ballot = a["ballot"]

@@ -220,17 +220,16 @@ def leave(
     session = by.open()
     if sponsor:
         return leave_by_service(session, node, by)
-    stakes = session.suite.stakes
-    record, free = stakes.node_of(node), stakes.withdrawable(node)
+    record = session.suite.stakes.node_of(node)
     pool, stake, frozen = record["pool"], record["stake"], record["frozen"]
     if pool:
         unbonding = session.pool(pool)["unbonding"]
         title = f"node {node} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
         call = session.suite.pools.leave_pool(pool, node)
         facts: dict[str, Any] = {"pool": pool, "unbonding": unbonding}
-    elif free:
-        title, call = f"withdraw {show_tokens(free)} tokens", stakes.withdraw(node, free)
-        facts = {"base_units": free}
+    elif stake and not frozen and session.client.now() >= record["releaseAt"]:
+        title, call = f"withdraw {show_tokens(stake)} tokens", session.suite.stakes.withdraw(node, stake)
+        facts = {"base_units": stake}
     else:
         what = f"{show_tokens(stake)} tokens of {node} are locked" if stake else f"{node} has no stake"
         if frozen:

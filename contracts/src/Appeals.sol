@@ -13,7 +13,7 @@ import {AlreadyConcluded, FileData, NotYet, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Appeals
-/// @notice Disputes of a committee's outcome, as cases of Juries. Whoever has an outcome overturned gets its deposit
+/// @notice Disputes of a committee's outcome, as cases of Juries. A disputer that has it overturned gets its deposit
 /// back, unless the file was paid and still is: then, and where no jury found a verdict, the deposit pays the jurors
 /// and the rest goes back. Without a verdict the committee's outcome stands, or the first jury's, if that is better for
 /// the node: a jury that cannot get a file, or cannot agree, convicts nobody and fines nobody.
@@ -66,7 +66,11 @@ contract Appeals is SuiteContract {
         Dispute storage dispute_ = _disputes[FileSlot.idOf(pool, sequence)];
         if (dispute_.disputer == address(0)) revert NoDispute();
         if (dispute_.resolved) revert AlreadyConcluded();
-        _awaitCanary(pool, sequence, file);
+        // a dispute must not cut short the owner's time to open its file as a canary
+        if (Pools(pools).canaryRootOf(pool, file.step) != 0) {
+            uint256 until = FileSlot.finalAt(Pools(pools).wordOf(pool, sequence));
+            if (block.timestamp < until) revert NotYet(until);
+        }
         (uint256 verdict, bool ended) = Juries(juries).proceed(dispute_.trial);
         if (ended) _resolve(dispute_, pool, sequence, file, verdict);
         else if (Codes.isReject(verdict)) Pools(pools).freezeHeld(pool, sequence, file);
@@ -91,13 +95,6 @@ contract Appeals is SuiteContract {
         return _disputes[FileSlot.idOf(pool, sequence)];
     }
 
-    /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.
-    function _awaitCanary(uint256 pool, uint256 sequence, FileData calldata file) private view {
-        if (Pools(pools).canaryRootOf(pool, file.step) == 0) return;
-        uint256 until = FileSlot.finalAt(Pools(pools).wordOf(pool, sequence));
-        if (block.timestamp < until) revert NotYet(until);
-    }
-
     /// @dev The file's outcome, after what a case's juries found: the committee's where they say the same kind; where
     /// the last one found nothing, the committee's or the first jury's, whichever is better for the node.
     function _outcome(Dispute storage dispute_, uint256 verdict) private view returns (uint256) {
@@ -108,62 +105,53 @@ contract Appeals is SuiteContract {
         return Codes.lenient(dispute_.code, verdict);
     }
 
-    struct Money {
-        /// What there is to be spent: penalties and lost deposits, and what the pool pays the juries.
-        uint256 pot;
-        /// Penalties of the committee's seats: what a reward is a share of.
-        uint256 penalties;
-        uint256 reward;
-        /// What of the deposit goes back.
-        uint256 back;
-    }
-
-    /// @dev The end of a dispute. Whoever had pay or stake moved has uncovered a wrong outcome and gets its deposit back
-    /// whole: the juries are paid by those who were wrong, and by the pool where that is too little. Whoever was wrong
-    /// loses the deposit. In between (no jury found a verdict, or a file that was paid is paid) it pays the juries.
+    /// @dev The end of a dispute. A disputer whose case moves pay or stake has uncovered a wrong outcome and gets its whole
+    /// deposit back: those who were wrong pay the juries, and the pool pays the rest. A disputer that was wrong loses its
+    /// deposit. In between (no jury found a verdict, or a file that was paid is paid) it pays the juries.
     function _resolve(Dispute storage dispute_, uint256 pool, uint256 sequence, FileData calldata file, uint256 verdict)
         private
     {
         dispute_.resolved = true;
-        Money memory money;
         uint256 before = dispute_.code;
         uint256 code = _outcome(dispute_, verdict);
         bool decided = Codes.isVerdict(verdict);
         bool overturned = decided && Codes.kind(code) != Codes.kind(before);
         bool right = overturned && !(Codes.isPaid(before) && Codes.isPaid(code));
 
-        uint256 cost;
-        (money.pot, cost) = Juries(juries).judge(dispute_.trial, decided ? code : verdict);
-        if (overturned) money.penalties = _penalise(dispute_, pool, sequence, file);
-        money.pot += money.penalties;
+        // `pot`: penalties, lost deposits, and what the pool pays the juries
+        (uint256 pot, uint256 cost) = Juries(juries).judge(dispute_.trial, decided ? code : verdict);
+        uint256 penalties = overturned ? _penalise(dispute_, pool, sequence, file) : 0;
+        uint256 reward;
+        uint256 back;
+        pot += penalties;
         Court(court).setOutcome(pool, sequence, code);
         if (right) {
-            uint256 fees = cost > money.pot ? cost - money.pot : 0;
-            money.reward = Pools(pools).resolve(pool, sequence, file, code, dispute_.deposit, fees);
-            money.pot += Pools(pools).payJury(pool, fees);
+            uint256 fees = cost > pot ? cost - pot : 0;
+            reward = Pools(pools).resolve(pool, sequence, file, code, dispute_.deposit, fees);
+            pot += Pools(pools).payJury(pool, fees);
         } else {
             Pools(pools).resolve(pool, sequence, file, code, 0, 0);
-            money.pot += dispute_.deposit;
+            pot += dispute_.deposit;
         }
-        uint256 used = Juries(juries).pay(dispute_.trial, money.pot);
-        money.pot -= used;
+        uint256 used = Juries(juries).pay(dispute_.trial, pot);
+        pot -= used;
         _send(juries, used);
         if (right) {
-            uint256 share = money.penalties * rewardBps / 10_000;
-            share = Math.min(Math.min(share, money.pot), dispute_.deposit - money.reward);
-            money.pot -= share;
-            (money.reward, money.back) = (money.reward + share, dispute_.deposit);
+            uint256 share = penalties * rewardBps / 10_000;
+            share = Math.min(Math.min(share, pot), dispute_.deposit - reward);
+            pot -= share;
+            (reward, back) = (reward + share, dispute_.deposit);
         } else if (overturned || !decided) {
-            money.back = Math.min(money.pot, dispute_.deposit);
-            money.pot -= money.back;
+            back = Math.min(pot, dispute_.deposit);
+            pot -= back;
         } else if (Codes.kind(code) == Codes.KIND_ACCEPT) {
-            uint256 compensation = Math.min(delayCompensation, money.pot);
-            money.pot -= compensation;
+            uint256 compensation = Math.min(delayCompensation, pot);
+            pot -= compensation;
             _send(Stakes(stakes).operatorOf(file.node), compensation);
         }
-        emit DisputeResolved(pool, sequence, code, overturned, money.reward);
-        _send(dispute_.disputer, money.back + money.reward);
-        _send(SINK, money.pot);
+        emit DisputeResolved(pool, sequence, code, overturned, reward);
+        _send(dispute_.disputer, back + reward);
+        _send(SINK, pot);
     }
 
     /// @dev Takes from each seat of a committee's overturned majority: together at least what the file would have

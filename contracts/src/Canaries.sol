@@ -10,7 +10,7 @@ import {SuiteContract} from "./SuiteContract.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {AlreadyConcluded, BadSignature, FileData, PoolTerms, Suite, WindowOver} from "./libraries/Types.sol";
+import {AlreadyConcluded, FileData, PoolTerms, Suite, WindowOver} from "./libraries/Types.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
 /// @title Canaries
@@ -122,9 +122,13 @@ contract Canaries is SuiteContract {
         Canary storage canary = _canaries[FileSlot.idOf(pool, sequence)];
         if (canary.owner == address(0)) revert NotOpened();
         if (canary.concluded) revert AlreadyConcluded();
-        (uint256 verdict, uint256 pot, bool ended) = _judge(canary.trial);
+        // without a jury there is nothing to judge
+        bool judged = canary.trial != 0;
+        (uint256 verdict, bool ended) = judged ? Juries(juries).proceed(canary.trial) : (Codes.CANARY, true);
         if (!ended) return;
         canary.concluded = true;
+        uint256 pot;
+        if (judged) (pot,) = Juries(juries).judge(canary.trial, verdict);
         uint256 code = _outcome(canary, verdict);
         Court(court).setOutcome(pool, sequence, code);
         emit CanaryConcluded(pool, sequence, code == Codes.CANARY, code);
@@ -151,29 +155,16 @@ contract Canaries is SuiteContract {
         return uint16(uint256(keccak256(abi.encode(ROWS_TAG, seed, sequence, row)))) < rate;
     }
 
-    /// @notice The digest that a decoy node signs so that the pool's owner may open its file.
-    function consentDigest(bytes32 leaf) public view returns (bytes32) {
-        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, leaf));
-        return TypedData.digest(keccak256("muster-canaries"), address(this), hash);
-    }
-
-    /// @notice The leaf of a planted file.
-    function leafOf(bytes32 salt, uint256 pool, uint256 step, address node, uint256 counter)
-        public
-        pure
-        returns (bytes32)
-    {
-        return keccak256(bytes.concat(keccak256(abi.encode(salt, pool, step, node, counter))));
-    }
-
     function _checkPlanted(uint256 pool, FileData calldata file, Planted calldata planted) private view {
-        bytes32 leaf = leafOf(planted.salt, pool, file.step, file.node, file.counter);
+        bytes32 leaf = keccak256(abi.encode(planted.salt, pool, file.step, file.node, file.counter));
+        leaf = keccak256(bytes.concat(leaf));
         bytes32 root = Pools(pools).canaryRootOf(pool, file.step);
         if (planted.proof.length != DEPTH || !MerkleProof.verifyCalldata(planted.proof, root, leaf)) {
             revert NotPlanted();
         }
         // by its key, never ERC-1271: nobody's file is of node 0, and no contract is asked what it consented to
-        if (!TypedData.signedBy(file.node, consentDigest(leaf), planted.consent)) revert BadSignature();
+        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, leaf));
+        TypedData.check(file.node, keccak256("muster-canaries"), hash, planted.consent);
     }
 
     function _checkRollout(
@@ -189,7 +180,7 @@ contract Canaries is SuiteContract {
         if (!inSample(seed, sequence, file.rows, rate, rollout.row)) revert NotInSample();
     }
 
-    /// @dev Takes the file from whoever has it: the committee's outcome, or a dispute, which ends.
+    /// @dev Holds the file. A dispute of it ends.
     function _take(uint256 pool, uint256 sequence, FileData calldata file)
         private
         returns (uint256 code, uint256 fees)
@@ -215,13 +206,6 @@ contract Canaries is SuiteContract {
             Seats(seats).freeze(members[i]);
         }
         if (canary.accused.length != 0) canary.trial = Juries(juries).summon(pool, sequence, 1, members, canary.owner);
-    }
-
-    /// @dev What the juries say, and what those pay that were overturned; CANARY when there is nothing to judge.
-    function _judge(uint256 trial) private returns (uint256 verdict, uint256 pot, bool ended) {
-        if (trial == 0) return (Codes.CANARY, 0, true);
-        (verdict, ended) = Juries(juries).proceed(trial);
-        if (ended) (pot,) = Juries(juries).judge(trial, verdict);
     }
 
     /// @dev A jury that finds the file good restores it; one that cannot tell leaves the committee's outcome.

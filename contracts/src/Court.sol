@@ -156,7 +156,8 @@ contract Court is SuiteContract {
 
     /// @notice Reverts unless a valid key of the pool's service signed the receipt for this node and file.
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view {
-        bytes32 digest = receiptDigest(pool, node, fileHash, receipt.size, receipt.time);
+        bytes32 hash = keccak256(abi.encode(RECEIPT_TYPEHASH, pool, node, fileHash, receipt.size, receipt.time));
+        bytes32 digest = TypedData.digest(keccak256("muster-receipts"), pools, hash);
         // never ERC-1271: what a contract acknowledged it can deny, when the work is there
         (address signer,,) = ECDSA.tryRecoverCalldata(digest, receipt.signature);
         if (!isService(pool, signer) || receipt.time > block.timestamp) revert BadReceipt();
@@ -167,16 +168,6 @@ contract Court is SuiteContract {
         Service storage keys = serviceOf[pool];
         if (who == address(0)) return false;
         return who == keys.current || (who == keys.previous && block.timestamp < keys.previousUntil);
-    }
-
-    /// @notice The digest that the service signs (see `Receipt`). ERC-1271 signatures do not count.
-    function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time)
-        public
-        view
-        returns (bytes32)
-    {
-        bytes32 hash = keccak256(abi.encode(RECEIPT_TYPEHASH, pool, node, fileHash, size, time));
-        return TypedData.digest(keccak256("muster-receipts"), pools, hash);
     }
 
     // ---- Draw
@@ -275,7 +266,7 @@ contract Court is SuiteContract {
     // ---- Votes
 
     /// @notice A member's hidden vote for the whole lane; `member` is its index in the committee.
-    /// @param commitment `ballotHash(pool, lane, round, voter, codes, verdictHash, salt)`.
+    /// @param commitment keccak256(abi.encode(chainid, this, pool, lane, round, voter, codes, verdictHash, salt)).
     function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external {
         uint256 which = _which(pool, lane, round);
         (uint256 word,) = _committing(which, member);
@@ -300,8 +291,9 @@ contract Court is SuiteContract {
         if (word.settled()) revert AlreadySettled();
         if (word.seed() == 0) revert Voting.NotDrawn();
         Voting.checkReveal(_body(word, _terms[pool]), member);
-        bytes32 hash = ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt);
-        if (codes > type(uint64).max || ballotOf[which | member] != hash) revert Voting.WrongReveal();
+        bytes memory ballot =
+            abi.encode(block.chainid, address(this), pool, lane, round, msg.sender, codes, verdictHash, salt);
+        if (codes > type(uint64).max || ballotOf[which | member] != keccak256(ballot)) revert Voting.WrongReveal();
         _open(word, which, member, codes, verdictHash);
     }
 
@@ -316,19 +308,6 @@ contract Court is SuiteContract {
         Voting.checkReveal(body, member);
         if (codes > type(uint64).max) revert Voting.WrongReveal();
         _open(word, which, member, codes, verdictHash);
-    }
-
-    /// @notice keccak256(abi.encode(chainid, this, pool, lane, round, voter, codes, verdictHash, salt)).
-    function ballotHash(
-        uint256 pool,
-        uint256 lane,
-        uint256 round,
-        address voter,
-        uint256 codes,
-        bytes32 verdictHash,
-        bytes32 salt
-    ) public view returns (bytes32) {
-        return keccak256(abi.encode(block.chainid, address(this), pool, lane, round, voter, codes, verdictHash, salt));
     }
 
     /// @dev A round after a member's commitment, drawn by it if need be; and its body as it was before.
@@ -402,7 +381,7 @@ contract Court is SuiteContract {
         uint256 word = _lanes[which];
         if (!word.settled()) revert NotSettled();
         if (word.seed() == 0) revert Voting.NotDrawn();
-        if (word.closed()) revert Voting.AlreadyClosed();
+        if (word & LaneSlot.CLOSED != 0) revert Voting.AlreadyClosed();
         PoolTerms storage terms = _terms[pool];
         (uint256 codes, uint256 until) = _final(word, which, terms.challengeWindow);
         if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotYet(until);
@@ -416,7 +395,7 @@ contract Court is SuiteContract {
             if (ballot & FROZEN != 0) Seats(seats).release(seat);
             (uint256 paid, uint256 burnt, uint256 penalty) =
                 Reckoning.closed(uint64(ballot), codes, terms.fee, minorityPenalty, withheldPenalty);
-            // who did not reveal has paid at settlement
+            // a member that did not reveal has paid at settlement
             if (word.revealed() & (1 << i) == 0) penalty = 0;
             if (penalty != 0) penalty = Seats(seats).collect(seat, penalty, msg.sender);
             emit MemberClosed(_ballot(word, which, i), paid, burnt, penalty);
@@ -483,7 +462,7 @@ contract Court is SuiteContract {
         emit LaneRedrawn(which >> 64, uint32(which >> 32), seedBlock);
     }
 
-    /// @dev Who did not reveal pays now. Whoever may owe a penalty stays until the outcomes of its votes are final.
+    /// @dev A member that did not reveal pays now. One that may owe a penalty is frozen until it is closed.
     function _blame(uint256 word, uint256 which, uint256[] memory votes, uint256 codes) private {
         bool undecided = Reckoning.has(codes, Codes.UNDECIDED);
         bool unanimous = word.revealed() + 1 == 1 << votes.length;

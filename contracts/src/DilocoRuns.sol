@@ -42,9 +42,6 @@ contract DilocoRuns {
     error NotCoordinator();
     /// @notice Outer steps are recorded in order, each once; `next` is the one that is due.
     error WrongStep(uint256 next);
-    error TooManyContributions();
-
-    uint256 private constant MAX_CONTRIBUTIONS = 64;
 
     /// @notice Returns how many runs were ever opened, which is the number of the newest.
     uint256 public opened;
@@ -60,7 +57,7 @@ contract DilocoRuns {
     }
 
     /// @notice Records outer step `step`; only the coordinator may, in order, from step 0 on.
-    /// @param contributions At most 64: all that the step was made of, including those that were excluded.
+    /// @param contributions All that the step was made of, including those that were excluded.
     function record(
         uint256 run,
         uint256 step,
@@ -73,7 +70,6 @@ contract DilocoRuns {
         if (msg.sender != slot.coordinator) revert NotCoordinator();
         if (step != slot.steps) revert WrongStep(slot.steps);
         if (state == 0 || entry == 0) revert EmptyHash();
-        if (contributions.length > MAX_CONTRIBUTIONS) revert TooManyContributions();
         slot.steps += 1;
         _blocks[run][step] = block.number;
         emit StepRecorded(run, step, state, number, entry, contributions);

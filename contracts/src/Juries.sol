@@ -96,7 +96,7 @@ contract Juries is SuiteContract {
     event JurorClosed(uint256 indexed trial, uint256 indexed seat, uint256 paid, uint256 penalty);
 
     error NoSuchTrial();
-    /// @notice The jury was not drawn in time, and is not drawn any more.
+    /// @notice The time to draw the jury is over.
     error Lapsed();
     error BadCode();
     error NotConcluded();
@@ -214,7 +214,7 @@ contract Juries is SuiteContract {
 
         uint256 deposit = first.deposit;
         if (!Codes.isVerdict(code)) {
-            deposit -= _setPay(first.next, second, deposit); // whoever asked for a jury pays those who came
+            deposit -= _setPay(first.next, second, deposit); // the appellant pays the jurors who came
         } else {
             cost += costOfSecond;
             if (Codes.kind(verdict) == Codes.kind(code)) {
@@ -245,7 +245,7 @@ contract Juries is SuiteContract {
         emit JuryConcluded(trial, Codes.NONE);
     }
 
-    /// @notice What a case over so many files costs whoever opens it: the first jury's fees, and the compensation of a
+    /// @notice The deposit that opens a case over so many files: the first jury's fees, and the compensation of a
     /// node that waits.
     function depositOf(uint256 pool, uint256 files) external view returns (uint256) {
         PoolTerms memory terms = Court(court).termsOf(pool);
@@ -283,8 +283,8 @@ contract Juries is SuiteContract {
         emit JurySummoned(trial, trial_.pool, trial_.sequence, trial_.size, trial_.seedBlock);
     }
 
-    /// @dev Jurors are judged by the case's verdict. Without one, nobody is: whoever could not get the bytes is paid
-    /// for the attempt, and whoever judged for that, unless most of the jury could not.
+    /// @dev Jurors are judged by the case's verdict. Without one, those who could not get the bytes are paid
+    /// for the attempt, and those who judged the fee, unless most of the jury could not get the bytes.
     function _conclude(uint256 trial, Trial storage trial_, uint256 code) private returns (uint256 cost) {
         if (!Codes.isVerdict(code)) {
             (, code) = verdictOf(trial);
@@ -501,22 +501,17 @@ contract Juries is SuiteContract {
     /// @notice Whether all votes are in or their time is over, and the majority's code (0: no majority, or lapsed).
     function verdictOf(uint256 trial) public view returns (bool done, uint256 code) {
         Trial storage trial_ = _trials[trial];
-        // Never drawn, and no longer to be drawn: a later seed would be a second try for whoever waited.
+        // not drawn in time: a later seed would give those who waited a second try
         if (trial_.time == 0) {
             return (trial_.size != 0 && Voting.over(trial_.seedBlock, epochBlocks, block.number), Codes.NONE);
         }
         if (block.timestamp < Voting.countableFrom(_body(trial_))) return (false, Codes.NONE);
-        code = Reckoning.outcome(votesOf(trial), 0, trial_.size);
-        return (true, code == Codes.UNDECIDED ? Codes.NONE : code);
-    }
-
-    /// @notice The jurors' revealed codes, 0 where there is none.
-    function votesOf(uint256 trial) public view returns (uint256[] memory votes) {
-        Trial storage trial_ = _trials[trial];
-        votes = new uint256[](trial_.seats.length);
+        uint256[] memory votes = new uint256[](trial_.size);
         for (uint256 i = 0; i < votes.length; ++i) {
             votes[i] = _vote(trial, trial_, i);
         }
+        code = Reckoning.outcome(votes, 0, trial_.size);
+        return (true, code == Codes.UNDECIDED ? Codes.NONE : code);
     }
 
     function _vote(uint256 trial, Trial storage trial_, uint256 juror) private view returns (uint256) {

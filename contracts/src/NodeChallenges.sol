@@ -52,7 +52,8 @@ contract NodeChallenges is SuiteContract {
         uint256[] sequences,
         bytes32 evidence
     );
-    /// @notice The case ended with `code`. `slashed` base units left the stake. The accuser got `back` of its bond, and `reward` of the slash.
+    /// @notice The case ended with `code`. `slashed` base units left the stake. The accuser got `back` of its bond, and
+    /// `reward` of the slash.
     event ChallengeConcluded(
         uint256 indexed challenge,
         uint256 indexed pool,
@@ -67,7 +68,7 @@ contract NodeChallenges is SuiteContract {
     /// @notice The file is not accepted, or not for good yet.
     error NotAccepted(uint256 sequence);
     error AlreadyEjected();
-    /// @notice The node has no stake, or it is not this pool's any more, or was to be free by now.
+    /// @notice The node has no stake, or its stake no longer answers for this pool's files.
     error NothingAtStake();
     /// @notice More challenges are open against this node than its stake can be held for.
     error TooManyChallenges();
@@ -79,13 +80,6 @@ contract NodeChallenges is SuiteContract {
     uint256 public constant MAX_FILES = 256;
     /// Holds of a stake beyond which no challenge is opened: half of what `Stakes` can count, whose end is for good.
     uint256 private constant MAX_HOLDS = 1 << 15;
-
-    /// @dev What a challenge moved besides its juries' fees.
-    struct Money {
-        uint256 slashed;
-        uint256 reward;
-        uint256 back;
-    }
 
     /// @notice Challenges ever opened; the last one's number.
     uint256 public opened;
@@ -125,9 +119,12 @@ contract NodeChallenges is SuiteContract {
         if (!ended) return;
         (challenge_.concluded, challenge_.code) = (true, uint8(code));
         (uint256 pot, uint256 cost) = Juries(juries).judge(challenge_.trial, code);
-        Money memory money;
+        uint256 slashed;
+        uint256 reward;
         if (Codes.isReject(code) || code == Codes.DIFFERENT) {
-            pot += _eject(challenge_, cost > pot ? cost - pot : 0, money);
+            uint256 fees;
+            (fees, slashed, reward) = _eject(challenge_, cost > pot ? cost - pot : 0);
+            pot += fees;
         } else {
             Stakes(stakes).release(challenge_.node);
         }
@@ -135,13 +132,12 @@ contract NodeChallenges is SuiteContract {
         uint256 used = Juries(juries).pay(challenge_.trial, pot);
         _send(juries, used);
         pot -= used;
+        uint256 back;
         if (Codes.kind(code) == Codes.KIND_ACCEPT) pot -= _acquit(challenge_, pot);
-        else money.back = Math.min(pot, challenge_.bond);
-        emit ChallengeConcluded(
-            challenge, challenge_.pool, challenge_.node, code, money.slashed, money.back, money.reward
-        );
-        _send(challenge_.accuser, money.back + money.reward);
-        _send(SINK, pot - money.back);
+        else back = Math.min(pot, challenge_.bond);
+        emit ChallengeConcluded(challenge, challenge_.pool, challenge_.node, code, slashed, back, reward);
+        _send(challenge_.accuser, back + reward);
+        _send(SINK, pot - back);
     }
 
     function challengeOf(uint256 challenge) external view returns (NodeChallenge memory) {
@@ -167,8 +163,9 @@ contract NodeChallenges is SuiteContract {
         }
     }
 
-    /// @dev An acquittal protects a node for a while. A stake that was free to leave stands for this pool's files no more, nor does one that went to another
-    /// pool. Nor does one whose time is up and that other challenges hold: cheap ones in turn would hold it for good.
+    /// @dev An acquittal protects a node for a while. A stake answers for this pool's files until it is free to leave or
+    /// is bound to another pool. Challenges that still hold it do not prolong that: cheap ones in turn would hold it for
+    /// good.
     function _checkNode(uint256 pool, address node) private view {
         if (Pools(pools).accountOf(pool, node).slashed()) revert AlreadyEjected();
         uint256 until = acquittedUntil[pool][node];
@@ -180,11 +177,14 @@ contract NodeChallenges is SuiteContract {
         if (staked.frozen >= MAX_HOLDS) revert TooManyChallenges();
     }
 
-    /// @dev Ends the node's membership; a cheat is slashed as for a rejected file, with its juries' fees in the place of
-    /// a committee's and a prize of at most the bond. What the stake does not pay the juries, the pool does, which is rid
-    /// of the node; but once for each node, or challenges of an ejected one would drain it.
+    /// @dev Ends the node's membership. A cheat is slashed as for a rejected file: the juries' fees take the place of a
+    /// committee's, and the accuser's reward is at most its bond. The pool pays the juries what the stake does not, once
+    /// for each node: challenges of an ejected one would drain it.
     /// @return fees What there is to pay the juries, at most `cost`.
-    function _eject(NodeChallenge storage challenge_, uint256 cost, Money memory money) private returns (uint256 fees) {
+    function _eject(NodeChallenge storage challenge_, uint256 cost)
+        private
+        returns (uint256 fees, uint256 slashed, uint256 reward)
+    {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
         uint256 account = Pools(pools).accountOf(pool, node);
         uint256 in_ = Stakes(stakes).nodeOf(node).pool;
@@ -197,7 +197,7 @@ contract NodeChallenges is SuiteContract {
             order.kept = account.unsettled() * terms.committee * terms.fee;
             order.fees = cost;
             (order.reward, order.rewardBps) = (challenge_.bond, COLLECTOR_BPS);
-            (money.slashed, fees, money.reward,) = Stakes(stakes).slash(node, order);
+            (slashed, fees, reward,,) = Stakes(stakes).slash(node, order);
         } else {
             Stakes(stakes).release(node);
         }

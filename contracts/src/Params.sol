@@ -5,8 +5,8 @@ import {Bounds, PoolTerms} from "./libraries/Types.sol";
 import {Ownable, Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";
 
 /// @title Params
-/// @notice The windows and penalties of a deployment, fixed for ever within compiled bounds; the other contracts copy
-/// what they need when they are made. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
+/// @notice The windows and penalties of a deployment, fixed within compiled bounds when it is made. The other contracts
+/// copy what they need. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
 /// entries (node registration, joins, seats, pools) for a while, never exits, submissions, votes, disputes or claims.
 contract Params is Ownable2Step {
     /// @notice Amounts are base units.

@@ -73,7 +73,6 @@ contract Pools is SuiteContract {
     event FilesSettled(uint256 file, uint256[] words);
     /// @notice Files of a settled lane, those from `file` on whose bit is set, have words of their own.
     event FilesUnpacked(uint256 file, uint256 places);
-    event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
     /// @notice A jury or canary replaced or confirmed an outcome. Accepted work can be claimed from `time` on.
     event FileResolved(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
@@ -85,7 +84,7 @@ contract Pools is SuiteContract {
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
     /// @notice A first jury called a held file a fraud, which freezes its node.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
-    /// @notice The budget paid the juries of a dispute or challenge, because those who were wrong could not.
+    /// @notice The budget paid the juries of a dispute or challenge, because the losing side's money did not suffice.
     event JuryPaid(uint256 indexed pool, address indexed to, uint256 amount);
     /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
     event NodeExpelled(uint256 indexed pool, address indexed node);
@@ -95,7 +94,7 @@ contract Pools is SuiteContract {
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
 
     error NoSuchPool();
-    /// @notice This chain has another block `anchor` than the caller named, or knows it no more.
+    /// @notice On this chain block `anchor` has another hash than the caller named, or is too old to check.
     error OtherChain();
     error NotOwner();
     error NotOperatorOrNode();
@@ -111,8 +110,8 @@ contract Pools is SuiteContract {
     error TooManyUnsettled(uint256 most);
     /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);
-    /// @notice File `index` of the lane cannot come in; `reason` are the error's selector and its arguments, in
-    /// three words. The others may without it.
+    /// @notice File `index` of the lane is refused. `reason` has the error's selector and three words for its arguments.
+    /// Without this file the others may be accepted.
     error FileRefused(uint256 index, bytes reason);
     /// @notice The receipt's time must be from `first` to `last`.
     error ReceiptOutOfTime(uint256 first, uint256 last);
@@ -191,15 +190,15 @@ contract Pools is SuiteContract {
     /// By `FileSlot.idOf` >> 4: the hash of its files' words as they came in, or as the round left them that settled
     /// all.
     mapping(uint256 key => bytes32) private _lanes;
-    /// By `FileSlot.idOf`: the word of a file that its lane's hash does not stand for (any more).
+    /// By `FileSlot.idOf`: the word of a file that its lane's hash does not cover, or no longer does.
     mapping(uint256 id => uint256 slot) private _files;
     /// Of an opened seat: its owner's fees, and one more.
     mapping(uint256 seat => uint256) private _fees;
-    /// @notice How often the node's signature was used to join or leave.
+    /// @notice How many of the node's signatures were used to join or leave.
     mapping(address node => uint256) public nonceOf;
 
     modifier onlyOwner(uint256 pool) {
-        _checkOwner(pool);
+        if (_desks[pool].owner != msg.sender) revert NotOwner();
         _;
     }
 
@@ -335,11 +334,11 @@ contract Pools is SuiteContract {
         _onlyRunning(pool, false);
         if (params.paused()) revert Paused();
         uint256 account = _account(pool, node).word;
-        if (account.removed() || account.slashed()) revert Removed();
+        if (account & (AccountSlot.REMOVED | AccountSlot.SLASHED) != 0) revert Removed();
         if (account.limit() != 0) revert AlreadyMember();
         (address operator, uint256 stake) = Stakes(stakes).bind(node, pool, _desks[pool].minStake);
         uint256 limit = _limit(pool, stake);
-        // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
+        // only steps whose seed block is later than the join: nobody can choose an address that gets easy problems
         uint256 steps = _pools[pool].steps;
         uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
         _account(pool, node).word = account.withLimit(limit).withJoinedStep(step);
@@ -360,7 +359,7 @@ contract Pools is SuiteContract {
     /// @notice Bars a node from later submissions. Its stake and its accepted and pending work stay as they are.
     function removeNode(uint256 pool, address node) external onlyOwner(pool) {
         uint256 account = _account(pool, node).word;
-        if (account.removed()) revert Removed();
+        if (account & AccountSlot.REMOVED != 0) revert Removed();
         bool member = account.limit() != 0;
         _account(pool, node).word = account.withLimit(0) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
@@ -370,7 +369,7 @@ contract Pools is SuiteContract {
     /// @notice Recomputes a member's limit after its stake grew; anyone may call.
     function refresh(uint256 pool, address node) external {
         if (_account(pool, node).word.limit() == 0) revert NotMember();
-        _relimit(pool, node, Stakes(stakes).stakeOf(node));
+        _relimit(pool, node, Stakes(stakes).nodeOf(node).stake);
     }
 
     /// @notice Ends a node's membership for good and bars its unvested pay, as a rejected file does. Its stake is
@@ -384,7 +383,7 @@ contract Pools is SuiteContract {
         if (member) _unbind(pool, node);
     }
 
-    /// @dev What the node's key signed is done once, whoever sends it; without it the node or its operator calls.
+    /// @dev Anyone may send what the node's key signed, once. Without a signature the node or its operator calls.
     function _authorise(bytes32 typehash, uint256 pool, address node, uint256 expiry, bytes calldata signature)
         private
     {
@@ -394,7 +393,7 @@ contract Pools is SuiteContract {
             return;
         }
         bytes32 hash = keccak256(abi.encode(typehash, pool, node, nonceOf[node]++, expiry));
-        if (!TypedData.signedBy(node, TypedData.digest(DOMAIN, address(this), hash), signature)) revert BadSignature();
+        TypedData.check(node, DOMAIN, hash, signature);
     }
 
     /// @dev Its stake unlocks later.
@@ -402,20 +401,17 @@ contract Pools is SuiteContract {
         Stakes(stakes).unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
-    /// @dev A member's limit follows its stake; below the pool's least stake it is no member any more.
-    function _relimit(uint256 pool, address node, uint256 stake) private returns (bool stays) {
-        stays = stake >= _desks[pool].minStake;
+    /// @dev A member's limit follows its stake. Below the pool's least stake its membership ends.
+    function _relimit(uint256 pool, address node, uint256 stake) private {
+        bool stays = stake >= _desks[pool].minStake;
         uint256 limit = stays ? _limit(pool, stake) : 0;
         _account(pool, node).word = _account(pool, node).word.withLimit(limit);
-        if (stays) emit LimitSet(pool, node, limit);
-        else emit NodeLeft(pool, node, false);
-    }
-
-    /// @dev A node that went to another pool before this one was done with it: the stake under that membership shrank.
-    function _relimitElsewhere(address node, uint256 stake) private {
-        uint256 other = Stakes(stakes).nodeOf(node).pool;
-        if (other == 0 || _relimit(other, node, stake)) return;
-        _unbind(other, node);
+        if (stays) {
+            emit LimitSet(pool, node, limit);
+        } else {
+            emit NodeLeft(pool, node, false);
+            _unbind(pool, node);
+        }
     }
 
     /// @dev Units that may be under way or unclaimed at once: never none, as the least stake allows one.
@@ -464,8 +460,20 @@ contract Pools is SuiteContract {
             (uint256 limit, uint256 maxLag) = relayed
                 ? (account.limit(), intake.maxLag)
                 : (_limitInTime(pool, intake, account, file, receipts[i]), MAX_STEPS);
-            (accountWord.word, words[i]) =
-                _place(intake, account, limit, maxLag, pool, (lane << 4) | i, file, domain, signatures[i]);
+            (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(intake, account, limit, maxLag, file);
+            bytes32 signed = MessageHashUtils.toTypedDataHash(domain, _submissionHash(pool, file));
+            if (!TypedData.signedBy(file.node, signed, signatures[i])) {
+                (error_, a, b, c) = (BadSignature.selector, 0, 0, 0);
+            }
+            if (error_ != 0) revert FileRefused(i, abi.encodePacked(error_, a, b, c));
+            uint256 placed = FileSlot.placed(pool, (lane << 4) | i, file);
+            uint256 digest = FileSlot.digest(FileSlot.inner(file.root, file.fileHash, placed), file.node);
+            emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
+            words[i] = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
+            accountWord.word = account.submitted(file.units);
+            unchecked {
+                intake.free -= uint64(_reserved(file.units, intake)); // it is free
+            }
         }
         _lanes[FileSlot.knownId(pool, lane << 4) >> 4] = FileSlot.hash(words);
         (_pools[pool].free, _pools[pool].lanes) = (intake.free, intake.lanes + 1);
@@ -502,35 +510,6 @@ contract Pools is SuiteContract {
         Court(court).checkReceipt(pool, file.node, file.fileHash, receipt);
     }
 
-    /// @dev One file at its place: signature, limits, reservation, event. Returns the account's word to write, and the
-    /// file's.
-    function _place(
-        Intake memory intake,
-        uint256 account,
-        uint256 limit,
-        uint256 maxLag,
-        uint256 pool,
-        uint256 sequence,
-        FileData calldata file,
-        bytes32 domain,
-        bytes calldata signature
-    ) private returns (uint256, uint256) {
-        (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(intake, account, limit, maxLag, file);
-        bytes32 signed = MessageHashUtils.toTypedDataHash(domain, _submissionHash(pool, file));
-        if (!TypedData.signedBy(file.node, signed, signature)) {
-            (error_, a, b, c) = (BadSignature.selector, 0, 0, 0);
-        }
-        if (error_ != 0) revert FileRefused(sequence & 15, abi.encodePacked(error_, a, b, c));
-        uint256 placed = FileSlot.placed(pool, sequence, file);
-        uint256 digest = FileSlot.digest(FileSlot.inner(file.root, file.fileHash, placed), file.node);
-        emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
-        uint256 word = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
-        unchecked {
-            intake.free -= uint64(_reserved(file.units, intake)); // it is free
-        }
-        return (account.submitted(file.units), word);
-    }
-
     /// @dev keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file)), from the file's words as they came: a word that is no
     /// value of its type reverts where the field is read. Every submission pays for it.
     function _submissionHash(uint256 pool, FileData calldata file) private pure returns (bytes32 hash) {
@@ -551,7 +530,7 @@ contract Pools is SuiteContract {
         }
     }
 
-    /// @dev The error for which a file cannot come in, or zero, and its arguments.
+    /// @dev The error that refuses a file, or zero, and its arguments.
     function _refusal(Intake memory intake, uint256 account, uint256 limit, uint256 maxLag, FileData calldata file)
         private
         pure
@@ -594,7 +573,11 @@ contract Pools is SuiteContract {
         FileRef[] calldata files
     ) external onlyFrom(court, court) {
         uint256 first = FileSlot.knownId(pool, lane << 4);
-        uint256[] memory words = _pendingWords(files);
+        uint256[] memory words = new uint256[](files.length);
+        for (uint256 i = 0; i < words.length; ++i) {
+            uint256 digest = FileSlot.digest(files[i].inner, files[i].node);
+            words[i] = FileSlot.pack(digest, files[i].units, 0, 0, FileSlot.PENDING);
+        }
         if (FileSlot.hash(words) != _lanes[first >> 4]) revert WrongFile(lane << 4);
         uint256 settled;
         for (uint256 i = 0; i < words.length; ++i) {
@@ -654,15 +637,6 @@ contract Pools is SuiteContract {
         _send(owner, amount);
     }
 
-    /// @dev The words with which a lane's files came in.
-    function _pendingWords(FileRef[] calldata files) private pure returns (uint256[] memory words) {
-        words = new uint256[](files.length);
-        for (uint256 i = 0; i < words.length; ++i) {
-            uint256 digest = FileSlot.digest(files[i].inner, files[i].node);
-            words[i] = FileSlot.pack(digest, files[i].units, 0, 0, FileSlot.PENDING);
-        }
-    }
-
     /// @dev A pending file gets its committee's outcome, which is final at `time`: its new word.
     function _settle(uint256 pool, address node, uint256 slot, uint256 code, uint256 time) private returns (uint256) {
         Word storage word = _account(pool, node);
@@ -679,7 +653,7 @@ contract Pools is SuiteContract {
             flags = FileSlot.FROZEN;
         }
         word.word = account;
-        // what it will cost cannot leave before it is collected
+        // the stake stays until the penalty is collected
         if (!Codes.isPaid(code)) Stakes(stakes).freeze(node);
         return FileSlot.pack(slot.digest(), amount, time, code, FileSlot.SETTLED) | flags;
     }
@@ -696,7 +670,6 @@ contract Pools is SuiteContract {
         if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
         code = slot.code();
         _files[FileSlot.idOf(pool, sequence)] = slot.withPhase(FileSlot.DISPUTED);
-        emit FileDisputed(pool, file.node, sequence);
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
         Word storage account = _account(pool, file.node);
         account.word = account.word.withSpent(account.word.spent() + file.units).unsettledMore();
@@ -733,7 +706,7 @@ contract Pools is SuiteContract {
         _files[FileSlot.idOf(pool, sequence)] =
             slot.ended(slot.amount(), slot.finalAt(), code) | (slot & FileSlot.CUMULATIVE);
         emit FileResolved(pool, file.node, sequence, code, slot.finalAt());
-        // a node that was frozen when the committee rejected it was so since then; an overturned payment slashes now
+        // a committee's reject has frozen the node since it was settled; an overturned acceptance slashes now
         uint256 barredAt = Codes.isPaid(slot.code()) ? block.timestamp : slot.finalAt() - _desks[pool].challengeWindow;
         Stakes.Slash memory order;
         (order.reward, order.fees) = (reward, juryFees);
@@ -791,11 +764,10 @@ contract Pools is SuiteContract {
         } else {
             _files[id] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
         }
-        bool frozen = slot & FileSlot.FROZEN != 0;
         uint256 settledAt = time - _desks[pool].challengeWindow;
         Stakes.Slash memory order;
         order.collector = msg.sender;
-        _charge(pool, sequence, file.node, code, slot.amount(), settledAt, frozen, order);
+        _charge(pool, sequence, file.node, code, slot.amount(), settledAt, slot & FileSlot.FROZEN != 0, order);
     }
 
     /// @notice Pays the operator everything of `node` that vested up to its submission `sequence`; anyone may call. An
@@ -833,7 +805,7 @@ contract Pools is SuiteContract {
         if (!lost || slot & FileSlot.CUMULATIVE == 0 || slot.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, slot.phase());
         }
-        // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
+        // until its time it can be disputed or opened as a canary, and the seats that accepted it are liable
         if (slot.phase() == FileSlot.SETTLED && block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
         _files[FileSlot.idOf(pool, sequence)] = slot.ended(file.units, slot.finalAt(), slot.code());
         uint256 amount;
@@ -845,12 +817,14 @@ contract Pools is SuiteContract {
         }
         _account(pool, file.node).word = account.withEarned(account.earned() - file.units);
         emit FileForfeited(pool, file.node, sequence, amount);
-        _send(SINK, amount); // whose owner could have it back would gain by every node that is slashed
+        _send(SINK, amount); // an owner that got it back would gain from every slashed node
     }
 
-    /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
-    /// If it is rejected, the node's unvested pay is barred since `barredAt`. `frozen`: it counts as a frozen one in
-    /// its node's account. `order` has the juries' fees, the reward and the collector.
+    /// @dev A file that is finally not paid: the budget gets back what nobody is paid, and its node's stake pays the
+    /// rest. A rejected file costs a share of the stake and the membership, and bars unvested pay since `barredAt`; a
+    /// malformed one costs a fixed amount. Both pay their committee's fees back to the budget. A canary, which is its
+    /// owner's, does not. `frozen`: the file counts as a frozen one in its node's account. `order` has the juries' fees,
+    /// the reward and the collector.
     function _charge(
         uint256 pool,
         uint256 sequence,
@@ -863,44 +837,32 @@ contract Pools is SuiteContract {
     ) private returns (uint256 rewardPaid) {
         Intake storage intake = _pools[pool];
         uint256 account = _account(pool, node).word.unsettledLess();
-        uint256 taken;
-        _complete(order, pool, code);
+        bool rejected = Codes.isReject(code);
+        bool malformed = code == Codes.MALFORMED;
+        if (rejected || malformed) order.fees += intake.fees;
+        if (rejected) (order.bps, order.rewardBps) = (slashBps, rewardBps);
+        else order.amount = order.fees + (malformed ? malformedPenalty : 0);
         order.kept = account.unsettled() * intake.fees;
-        bool member = account.limit() != 0;
-        if (!member) order.minStake = 0; // whether it stays in another pool is that one's matter
         // the slash before the freeze ends, which would forget since when unvested pay is barred
-        if (Codes.isReject(code)) account = account.slashedAt(barredAt);
+        if (rejected) account = account.slashedAt(barredAt);
         if (frozen) account = account.frozenLess();
         _account(pool, node).word = account;
         uint256 back = units * intake.rate;
+        uint256 taken;
         if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
-            (taken, feesPaid, rewardPaid, left) = Stakes(stakes).slash(node, order);
+            uint256 home;
+            (taken, feesPaid, rewardPaid, left, home) = Stakes(stakes).slash(node, order);
             back += feesPaid;
-            if (account.limit() != 0) _relimit(pool, node, left);
-            else if (!member) _relimitElsewhere(node, left);
+            // the node may be in another pool by now, whose limit follows the stake too
+            if (rejected && home == pool) _unbind(pool, node);
+            else if (home != 0) _relimit(home, node, left);
         } else {
             Stakes(stakes).release(node);
         }
         _credit(pool, back);
         emit FileFinalized(FileSlot.knownId(pool, sequence), code, taken);
-    }
-
-    /// @dev What an unpaid file's node has to pay. Work that was not worth judging pays its committee's fees back to the
-    /// budget, a canary, which is its owner's, does not. A rejected file costs a share of the stake, and the membership; a
-    /// malformed one a fixed amount.
-    function _complete(Stakes.Slash memory order, uint256 pool, uint256 code) private view {
-        bool rejected = Codes.isReject(code);
-        bool malformed = code == Codes.MALFORMED;
-        if (rejected || malformed) order.fees += _pools[pool].fees;
-        order.lockedUntil = block.timestamp + _desks[pool].unbonding;
-        if (rejected) {
-            (order.bps, order.rewardBps, order.minStake) = (slashBps, rewardBps, type(uint256).max);
-        } else {
-            order.amount = order.fees + (malformed ? malformedPenalty : 0);
-            order.minStake = _desks[pool].minStake;
-        }
     }
 
     /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
@@ -938,10 +900,6 @@ contract Pools is SuiteContract {
     }
 
     // ---- Shared checks
-
-    function _checkOwner(uint256 pool) private view {
-        if (_desks[pool].owner != msg.sender) revert NotOwner();
-    }
 
     function _account(uint256 pool, address node) private view returns (Word storage) {
         if (pool >> 24 != 0) revert NoSuchPool(); // it would stand for another

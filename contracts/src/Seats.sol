@@ -33,23 +33,20 @@ contract Seats is SuiteContract {
     }
 
     struct Seat {
-        /// Who posted the bond and receives fees.
-        address owner;
-        /// Base units left of the bond.
-        uint56 bond;
-        State state;
-        /// First epoch in which the seat can be drawn; 0 once it is leaving or was evicted.
-        uint32 activeFrom;
         /// The hot key that votes.
         address voter;
+        /// Base units left of the bond. A seat with less than `minBond` is never drawn, whatever the epoch's set says.
+        uint56 bond;
+        /// Duties whose penalty is open: it cannot be withdrawn before they are closed.
+        uint16 frozen;
+        // next word
+        /// Who posted the bond and receives fees.
+        address owner;
+        State state;
         /// Epoch in which it left, the last one in which it could be drawn; 0 while active.
         uint32 leftEpoch;
         /// After `unbondSeat`: when the bond can be withdrawn; 0 before.
         uint32 releaseAt;
-        /// Duties whose penalty is open: it cannot be withdrawn before they are closed.
-        uint16 frozen;
-        /// The bond fell below `minBond`: not drawn any more, whatever the epoch's set says.
-        bool bondless;
     }
 
     /// @notice A new seat, or a closed one that its owner opened again.
@@ -68,8 +65,6 @@ contract Seats is SuiteContract {
     event SeatPenalised(uint256 indexed seat, uint256 amount, uint256 bond);
     event SeatFrozen(uint256 indexed seat, uint256 frozen);
     event SeatReleased(uint256 indexed seat, uint256 frozen);
-    /// @notice `collector` got its share of a penalty.
-    event Collected(uint256 indexed seat, address indexed collector, uint256 amount);
 
     error NotSeatOwner();
     error ZeroVoter();
@@ -104,7 +99,8 @@ contract Seats is SuiteContract {
     mapping(uint256 group => uint256 checkpoint) private _counts;
     /// @dev By group << 16 | place: the seat (a Checkpoint).
     mapping(uint256 key => uint256 checkpoint) private _places;
-    mapping(uint256 seat => uint256 word) private _memberships;
+    /// @notice The groups that a seat has opted into, in one word (`Memberships`).
+    mapping(uint256 seat => uint256 word) public membershipsOf;
     /// @dev Fines for absence: epoch << 64 | their sum in it.
     mapping(uint256 seat => uint256 word) private _fines;
 
@@ -126,7 +122,7 @@ contract Seats is SuiteContract {
     // ---- Bonds
 
     /// @notice Opens a new seat (`seat` 0), or the caller's closed one again, with the fixed `bond` (approved before).
-    /// Its id is its owner's for ever. It can be drawn for `groups` from the next epoch on.
+    /// Its id stays its owner's. It can be drawn for `groups` from the next epoch on.
     function openSeat(uint256 seat, address voter, uint256[] calldata groups) external nonReentrant returns (uint256) {
         if (params.paused()) revert Paused();
         if (voter == address(0)) revert ZeroVoter();
@@ -139,15 +135,14 @@ contract Seats is SuiteContract {
         }
         Seat storage slot = _seats[seat];
         (slot.owner, slot.bond, slot.state) = (msg.sender, uint56(bond), State.Active);
-        slot.activeFrom = uint32(currentEpoch() + 1);
         // `frozen` stays: a lane that was settled late may still hold a seat that closed
-        (slot.voter, slot.leftEpoch, slot.releaseAt, slot.bondless) = (voter, 0, 0, false);
-        emit SeatOpened(seat, msg.sender, voter, bond, slot.activeFrom);
+        (slot.voter, slot.leftEpoch, slot.releaseAt) = (voter, 0, 0);
+        emit SeatOpened(seat, msg.sender, voter, bond, currentEpoch() + 1);
         uint256 word = Memberships.NONE;
         for (uint256 i = 0; i < groups.length; ++i) {
             word = _enter(word, seat, groups[i]);
         }
-        _memberships[seat] = word;
+        membershipsOf[seat] = word;
         Pools(pools).openFees(seat);
         _receive(bond);
         return seat;
@@ -211,12 +206,12 @@ contract Seats is SuiteContract {
     function _leave(uint256 seat, bool evicted) private {
         uint256 epoch = currentEpoch();
         Seat storage slot = _seats[seat];
-        (slot.state, slot.activeFrom, slot.leftEpoch) = (State.Left, 0, uint32(epoch));
-        uint256 word = _memberships[seat];
+        (slot.state, slot.leftEpoch) = (State.Left, uint32(epoch));
+        uint256 word = membershipsOf[seat];
         for (uint256 i = 0; i < Memberships.MOST; ++i) {
             if (word.groupAt(i) != 0) word = _exit(word, seat, i);
         }
-        _memberships[seat] = word;
+        membershipsOf[seat] = word;
         emit SeatLeft(seat, epoch, evicted);
     }
 
@@ -225,17 +220,17 @@ contract Seats is SuiteContract {
     /// @notice Lets the seat judge one more group from the next epoch on.
     function optIn(uint256 seat, uint256 group) external {
         _onlyActive(seat);
-        _memberships[seat] = _enter(_memberships[seat], seat, group);
+        membershipsOf[seat] = _enter(membershipsOf[seat], seat, group);
     }
 
     /// @notice Takes the seat out of the group's set from the next epoch on. It keeps the duties of draws from earlier
     /// sets.
     function optOut(uint256 seat, uint256 group) external {
         _onlyActive(seat);
-        uint256 word = _memberships[seat];
+        uint256 word = membershipsOf[seat];
         uint256 index = word.find(group);
         if (group == 0 || index == Memberships.MOST) revert NotOptedIn();
-        _memberships[seat] = _exit(word, seat, index);
+        membershipsOf[seat] = _exit(word, seat, index);
     }
 
     /// @dev The seat's word with one group more, whose last place it gets from the next epoch on.
@@ -267,8 +262,8 @@ contract Seats is SuiteContract {
             uint256 moved = _places[_key(group, last)].latest();
             uint256 key = _key(group, place);
             _places[key] = _places[key].write(moved, epoch + 1);
-            uint256 other = _memberships[moved];
-            _memberships[moved] = other.withEntry(other.find(group), group, place);
+            uint256 other = membershipsOf[moved];
+            membershipsOf[moved] = other.withEntry(other.find(group), group, place);
         }
         _counts[group] = count.write(last, epoch + 1);
         emit SeatOptedOut(seat, group, epoch);
@@ -289,12 +284,12 @@ contract Seats is SuiteContract {
     ) external view returns (uint256[] memory seats) {
         uint256 count = countAt(group, epoch);
         uint256 tries = count < MAX_TRIES ? count : MAX_TRIES;
-        Lottery.Urn memory urn = Lottery.fill(seed, count, tries);
+        Lottery.Urn memory urn = Lottery.Urn(seed, count, 0, new uint256[](tries));
         seats = new uint256[](size);
         uint256 found;
         for (uint256 i = 0; i < tries && found < size; ++i) {
             uint256 seat = _places[_key(group, urn.take())].read(epoch);
-            if (_seats[seat].bondless || _isIn(excluded, seat)) continue;
+            if (_seats[seat].bond < minBond || _isIn(excluded, seat)) continue;
             if (excludedOwner != address(0) && _seats[seat].owner == excludedOwner) continue;
             seats[found++] = seat;
         }
@@ -321,9 +316,7 @@ contract Seats is SuiteContract {
     /// @notice Takes up to `amount` of a bond: a share for the collector, the rest is burnt.
     function collect(uint256 seat, uint256 amount, address collector) public onlyCourt returns (uint256 taken) {
         taken = _take(seat, amount);
-        if (taken == 0) return 0;
         uint256 share = taken * COLLECTOR_BPS / 10_000;
-        emit Collected(seat, collector, share);
         _send(collector, share);
         _send(SINK, taken - share);
     }
@@ -354,9 +347,7 @@ contract Seats is SuiteContract {
         uint256 left = slot.bond - taken;
         slot.bond = uint56(left);
         emit SeatPenalised(seat, taken, left);
-        if (left >= minBond) return taken;
-        slot.bondless = true;
-        if (slot.state == State.Active) _leave(seat, true);
+        if (left < minBond && slot.state == State.Active) _leave(seat, true);
     }
 
     // ---- Views
@@ -373,20 +364,6 @@ contract Seats is SuiteContract {
         return _seats[seat].owner;
     }
 
-    /// @notice The groups that a seat has opted into.
-    function groupsOf(uint256 seat) external view returns (uint256[] memory groups) {
-        uint256 word = _memberships[seat];
-        groups = new uint256[](Memberships.MOST);
-        uint256 found;
-        for (uint256 i = 0; i < Memberships.MOST; ++i) {
-            uint256 group = word.groupAt(i);
-            if (group != 0) groups[found++] = group;
-        }
-        assembly ("memory-safe") {
-            mstore(groups, found)
-        }
-    }
-
     function currentEpoch() public view returns (uint256) {
         return block.number / epochBlocks;
     }
@@ -394,14 +371,9 @@ contract Seats is SuiteContract {
     /// @notice Seats that can be drawn for `group` in `epoch`: the next one, the current one or one of the three before
     /// it.
     function countAt(uint256 group, uint256 epoch) public view returns (uint256) {
-        _known(epoch);
+        uint256 current = currentEpoch();
+        if (epoch > current + 1 || epoch + Voting.REACH < current) revert UnknownEpoch();
         return _counts[group].read(epoch);
-    }
-
-    /// @notice The seat in `place` (0 to countAt − 1) of `group` in `epoch`.
-    function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256) {
-        _known(epoch);
-        return _places[_key(group, place)].read(epoch);
     }
 
     // ---- Shared checks
@@ -413,11 +385,6 @@ contract Seats is SuiteContract {
     function _onlyActive(uint256 seat) private view {
         _onlyOwner(seat);
         if (_seats[seat].state != State.Active) revert SeatInactive();
-    }
-
-    function _known(uint256 epoch) private view {
-        uint256 current = currentEpoch();
-        if (epoch > current + 1 || epoch + Voting.REACH < current) revert UnknownEpoch();
     }
 
     function _key(uint256 group, uint256 place) private pure returns (uint256) {

@@ -4,11 +4,11 @@ pragma solidity 0.8.37;
 import {SuiteContract} from "./SuiteContract.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {AmountTooLarge, BadSignature, Paused, SignatureExpired, Suite} from "./libraries/Types.sol";
+import {AmountTooLarge, Paused, SignatureExpired, Suite} from "./libraries/Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Stakes
-/// @notice Operators' stake, one per node. A node key belongs for ever to the operator that registered it with the
+/// @notice Operators' stake, one per node. A node key always belongs to the operator that registered it with the
 /// key's consent. Stake can be withdrawn when the node is in no pool, its last pool's windows are over, and nothing of
 /// it is frozen. Only Pools binds nodes. Only Pools and NodeChallenges freeze and slash, on verdicts and open
 /// challenges.
@@ -41,9 +41,6 @@ contract Stakes is SuiteContract {
         /// taken, in 1/10000.
         uint256 reward;
         uint256 rewardBps;
-        /// Below this, the node leaves its pool; what stake is left stays locked until `lockedUntil`.
-        uint256 minStake;
-        uint256 lockedUntil;
         /// Who gets a share of what would be burnt, for making the penalty due; or zero.
         address collector;
     }
@@ -55,12 +52,12 @@ contract Stakes is SuiteContract {
     event StakeDeposited(address indexed node, uint256 amount, uint256 stake);
     event StakeWithdrawn(address indexed node, address indexed operator, uint256 amount, uint256 stake);
     event NodeBound(address indexed node, uint256 indexed pool);
+    /// @notice `releaseAt` is when its stake unlocks, if it has any.
     event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
     event NodeFrozen(address indexed node, uint256 frozen);
     event NodeReleased(address indexed node, uint256 frozen);
-    /// @notice `fees` went to Pools for the committee or to NodeChallenges for its jury, `reward` to Appeals
-    /// or NodeChallenges, a share to the collector, and the rest waits to be burnt. `frozen` freezes are left. A node without stake is in no pool.
-    /// A node that leaves its pool with stake left is unbound (`NodeUnbound`).
+    /// @notice `fees` went to Pools for the committee or to NodeChallenges for its jury, `reward` to Appeals or
+    /// NodeChallenges, and a share to the collector. The rest waits to be burnt. `frozen` freezes are left.
     event NodeSlashed(
         address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake, uint256 frozen
     );
@@ -97,7 +94,7 @@ contract Stakes is SuiteContract {
 
     /// @notice Registers `node` under `operator` and stakes `amount` of the caller's (approved before). What a caller
     /// stakes for another operator, or for one `pool`, is a loan: it goes back to the caller before the operator can
-    /// withdraw anything, and until then the node can join `pool` only. A slash takes of it like of any stake.
+    /// withdraw anything, and until then the node can join `pool` only. A slash takes it after the operator's own part.
     /// @param consent The node key's EIP-712 signature of Consent(address node,address operator,address sponsor,uint256
     /// expiry), domain {name "muster-stakes", version "1", chainId, this}; the caller is the sponsor.
     /// @param expiry Last second at which the consent may be used.
@@ -114,12 +111,11 @@ contract Stakes is SuiteContract {
         if (_nodes[node].operator != address(0)) revert AlreadyRegistered();
         if (amount > MAX_STAKE) revert AmountTooLarge();
         if (block.timestamp > expiry) revert SignatureExpired();
-        if (!TypedData.signedBy(node, consentDigest(node, operator, msg.sender, expiry), consent)) {
-            revert BadSignature();
-        }
+        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, msg.sender, expiry));
+        TypedData.check(node, keccak256("muster-stakes"), hash, consent);
         (_nodes[node].operator, _nodes[node].stake) = (operator, uint56(amount));
         emit NodeRegistered(node, operator, amount);
-        // Whoever signs for a node chooses its operator, and may choose the sponsor.
+        // the node key chose both accounts: the consent names them
         if (msg.sender != operator || pool != 0) {
             _loans[node] = Loan(msg.sender, uint56(amount), pool);
             emit StakeLent(node, msg.sender, amount);
@@ -140,8 +136,8 @@ contract Stakes is SuiteContract {
         _receive(amount);
     }
 
-    /// @notice Sends free stake to its operator, but what is lent of it to its sponsor first. The operator may call, or
-    /// the sponsor for the loan and no more: anybody else could take a node its stake before it joins.
+    /// @notice Repays the sponsor's loan out of the free stake, and sends the rest to the operator. Only these two may
+    /// call, the sponsor for its loan alone: anybody else could empty a node's stake before it joins.
     function withdraw(address node, uint256 amount) external nonReentrant {
         Node storage slot = _nodes[node];
         (address sponsor, uint256 loan) = loanOf(node);
@@ -192,8 +188,13 @@ contract Stakes is SuiteContract {
         emit NodeBound(node, pool);
     }
 
+    /// @notice Ends a node's membership. Its stake is locked until `releaseAt`; where all was taken, nothing is.
     function unbind(address node, uint256 releaseAt) external onlyFrom(pools, pools) {
-        _unbind(node, releaseAt);
+        Node storage slot = _nodes[node];
+        uint24 pool = slot.pool;
+        slot.pool = 0;
+        if (slot.stake != 0) (slot.releaseAt, slot.lastPool) = (uint40(releaseAt), pool);
+        emit NodeUnbound(node, pool, releaseAt);
     }
 
     function freeze(address node) external onlyFrom(pools, nodeChallenges) {
@@ -207,35 +208,29 @@ contract Stakes is SuiteContract {
     }
 
     /// @notice Takes part of a node's stake and ends one freeze. First come the fees, then the reward, then the
-    /// collector's share; the rest waits for `burn`. `left` base units stay at stake.
+    /// collector's share; the rest waits for `burn`. `left` base units stay at stake, and the node stays in its `pool`.
     function slash(address node, Slash calldata order)
         external
         onlyFrom(pools, nodeChallenges)
         nonReentrant
-        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left)
+        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left, uint256 pool)
     {
         Node storage slot = _nodes[node];
         uint256 stake = slot.stake;
         uint256 amount = order.bps == 0 ? order.amount : stake * order.bps / 10_000;
         (taken, feesPaid, rewardPaid) =
             Reckoning.split(stake, amount, order.kept, order.fees, order.reward, order.rewardBps);
-        left = stake - taken;
+        (left, pool) = (stake - taken, slot.pool);
         slot.stake = uint56(left);
         uint256 frozen = _release(node);
-        if (left < order.minStake && slot.pool != 0) {
-            // nothing is left to lock when all of it was taken
-            if (left == 0) slot.pool = 0;
-            else _unbind(node, order.lockedUntil);
-        }
         emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, frozen);
         _send(msg.sender, feesPaid);
         _send(msg.sender == nodeChallenges ? nodeChallenges : appeals, rewardPaid);
-        // what nobody gets waits to be burnt, in bulk; but for the share of whoever collects it
+        // the collector gets a share, and the rest waits to be burnt in bulk
         uint256 rest = taken - feesPaid - rewardPaid;
         uint256 share = order.collector == address(0) ? 0 : rest * COLLECTOR_BPS / 10_000;
         if (rest != 0) unburnt += rest - share;
-        if (share == 0) return (taken, feesPaid, rewardPaid, left);
-        emit Collected(node, order.collector, share);
+        if (share != 0) emit Collected(node, order.collector, share);
         _send(order.collector, share);
     }
 
@@ -247,41 +242,14 @@ contract Stakes is SuiteContract {
         return _nodes[node].operator;
     }
 
-    function stakeOf(address node) external view returns (uint256) {
-        return _nodes[node].stake;
-    }
-
-    function withdrawable(address node) external view returns (uint256) {
-        Node storage slot = _nodes[node];
-        bool locked = slot.pool != 0 || slot.frozen != 0 || block.timestamp < slot.releaseAt;
-        return locked ? 0 : slot.stake;
-    }
-
-    /// @notice Who lent of the node's stake, and how much of it is left.
+    /// @notice Who lent a part of the node's stake, and how much of the loan is left.
     function loanOf(address node) public view returns (address sponsor, uint256 amount) {
         (sponsor, amount) = (_loans[node].sponsor, Math.min(_loans[node].amount, _nodes[node].stake));
-    }
-
-    /// @notice The EIP-712 digest that the node key signs.
-    function consentDigest(address node, address operator, address sponsor, uint256 expiry)
-        public
-        view
-        returns (bytes32)
-    {
-        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, sponsor, expiry));
-        return TypedData.digest(keccak256("muster-stakes"), address(this), hash);
     }
 
     /// @return frozen How many freezes are left.
     function _release(address node) private returns (uint256 frozen) {
         frozen = _nodes[node].frozen;
         if (frozen != type(uint16).max) _nodes[node].frozen = uint16(--frozen);
-    }
-
-    function _unbind(address node, uint256 releaseAt) private {
-        Node storage slot = _nodes[node];
-        uint24 pool = slot.pool;
-        (slot.pool, slot.releaseAt, slot.lastPool) = (0, uint40(releaseAt), pool);
-        emit NodeUnbound(node, pool, releaseAt);
     }
 }

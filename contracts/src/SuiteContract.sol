@@ -14,7 +14,7 @@ abstract contract SuiteContract is ReentrancyGuardTransient {
 
     /// Where burnt tokens go: works with any ERC-20 and stays visible.
     address internal constant SINK = 0x000000000000000000000000000000000000dEaD;
-    /// Share of a penalty that goes to whoever collects it, in 1/10000.
+    /// Share of a penalty that goes to the account that collects it, in 1/10000.
     uint256 internal constant COLLECTOR_BPS = 500;
 
     IERC20 internal immutable token;

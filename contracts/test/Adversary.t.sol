@@ -64,7 +64,7 @@ contract AdversaryTest is Planting {
         assertEq(before, token.balanceOf(owner));
         assertEq(_code(s), Codes.CANARY);
         assertEq(_pool(pool).free, BUDGET - FEES);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         _passWindow();
         _closeAll(s / 16, 0);
         uint256[] memory drawn = _round(pool, s / 16, 0).seats;
@@ -97,7 +97,7 @@ contract AdversaryTest is Planting {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(first, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(stakes.nodeOf(node).pool, 0);
         assertEq(_account(second, node).limit, 0);
     }
@@ -110,7 +110,7 @@ contract AdversaryTest is Planting {
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         pools.finalize(first, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
+        assertEq(stakes.nodeOf(node).stake, STAKE - 1e9 - FEES);
         assertEq(stakes.nodeOf(node).pool, second);
         assertEq(_account(second, node).limit, (STAKE - 1e9 - FEES) * 4 / 1e6);
         vm.expectRevert(abi.encodeWithSelector(IStakes.InPool.selector, second));

@@ -12,7 +12,7 @@ contract BoundariesTest is Planting {
     function test_mostStakeIsAllowed() public {
         uint256 most = type(uint56).max;
         address rich = _register(operator, "rich", most);
-        assertEq(stakes.stakeOf(rich), most);
+        assertEq(stakes.nodeOf(rich).stake, most);
     }
 
     function test_termsMayBeAtTheirBounds() public view {
@@ -86,7 +86,7 @@ contract BoundariesTest is Planting {
         vm.expectEmit(address(pools));
         emit IPools.NodeLeft(second, node, false);
         pools.finalize(first, s, ref, _none());
-        assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
+        assertEq(stakes.nodeOf(node).stake, STAKE - 1e9 - FEES);
         assertEq(_account(second, node).limit, 0);
         assertEq(stakes.nodeOf(node).releaseAt, clock + _pool(second).unbonding);
     }

@@ -28,7 +28,7 @@ contract BurningTest is Network {
         waiting += STAKE - FEES - (STAKE - FEES) / 20;
         assertEq(stakes.unburnt(), waiting);
         assertEq(token.balanceOf(SINK), 0);
-        assertEq(token.balanceOf(address(stakes)), stakes.stakeOf(second) + waiting);
+        assertEq(token.balanceOf(address(stakes)), stakes.nodeOf(second).stake + waiting);
 
         vm.prank(node);
         stakes.burn();
@@ -39,7 +39,7 @@ contract BurningTest is Network {
         vm.startPrank(stranger);
         pools.leavePool(pool, second, type(uint256).max, "");
         _wait(30 days);
-        stakes.withdraw(second, stakes.stakeOf(second)); // the other's stake was never touched
+        stakes.withdraw(second, stakes.nodeOf(second).stake); // the other's stake was never touched
         vm.stopPrank();
         assertEq(token.balanceOf(stranger), STAKE - FEES - 1e9);
         assertEq(token.balanceOf(address(stakes)), 1);

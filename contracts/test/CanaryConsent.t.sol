@@ -20,7 +20,7 @@ contract CanaryConsentTest is Planting {
         uint256 s = _submitPlanted();
         _voteAll(s / 16, Codes.ACCEPT);
         FileData memory f = files[pool][s];
-        bytes32 digest = canaries.consentDigest(canaries.leafOf(_opening(f).salt, pool, f.step, node, f.counter));
+        bytes32 digest = _decoyDigest(_leafOf(_opening(f).salt, pool, f.step, node, f.counter));
         (uint8 v, bytes32 r, bytes32 low) = vm.sign(key("node"), digest);
         bytes32 high = bytes32(ORDER - uint256(low));
         bytes32 compact = bytes32(uint256(low) | (uint256(v - 27) << 255));
@@ -42,7 +42,7 @@ contract CanaryConsentTest is Planting {
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.CANARY);
         assertEq(token.balanceOf(owner), before);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
         _passWindow();
         _closeAll(s / 16, 0);

@@ -49,7 +49,7 @@ contract CornersTest is Planting {
         _juryVotes(trial, Codes.MALFORMED, 4, Codes.ACCEPT);
         _conclude(s);
         assertEq(_code(s), Codes.MALFORMED); // milder than the committee: a fee, no slash
-        assertEq(STAKE - stakes.stakeOf(node), FEES + 1e9);
+        assertEq(STAKE - stakes.nodeOf(node).stake, FEES + 1e9);
         uint256[] memory jurors = juries.seatsOf(trial);
         for (uint256 i = 0; i < 5; ++i) {
             juries.closeJuror(trial, i);
@@ -181,7 +181,7 @@ contract CornersTest is Planting {
         _passWindow();
         FileRef memory ref = _ref(s);
         pools.finalize(pool, s, ref, _none());
-        assertEq(stakes.stakeOf(node), STAKE / 2);
+        assertEq(stakes.nodeOf(node).stake, STAKE / 2);
         assertEq(stakes.nodeOf(node).pool, 0);
         uint256 releaseAt = clock + _pool(pool).unbonding;
         assertEq(stakes.nodeOf(node).releaseAt, releaseAt);

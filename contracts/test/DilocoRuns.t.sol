@@ -73,7 +73,7 @@ contract DilocoRunsTest is Deployer {
         runs.record(run, 1, STATE, 12, ENTRY, _contributions(0));
     }
 
-    function test_empty_hashes_and_too_many_contributions_are_refused() public {
+    function test_empty_hashes_are_refused() public {
         vm.expectRevert(IDilocoRuns.EmptyHash.selector);
         runs.open(0, START);
         vm.expectRevert(IDilocoRuns.EmptyHash.selector);
@@ -84,8 +84,5 @@ contract DilocoRunsTest is Deployer {
         runs.record(run, 0, 0, 9, ENTRY, _contributions(1));
         vm.expectRevert(IDilocoRuns.EmptyHash.selector);
         runs.record(run, 0, STATE, 9, 0, _contributions(1));
-        vm.expectRevert(IDilocoRuns.TooManyContributions.selector);
-        runs.record(run, 0, STATE, 9, ENTRY, _contributions(65));
-        runs.record(run, 0, STATE, 9, ENTRY, _contributions(64));
     }
 }

@@ -124,7 +124,7 @@ contract EdgesTest is Network {
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(poor), t.minStake);
+        assertEq(stakes.nodeOf(poor).stake, t.minStake);
         assertEq(stakes.nodeOf(poor).pool, pool);
         assertEq(_account(pool, poor).limit, uint256(t.minStake) * t.leverage / t.rate);
     }

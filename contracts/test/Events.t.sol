@@ -131,7 +131,7 @@ contract EventsTest is Planting {
         _draw(0, 0);
         (uint256[] memory members, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
         _commit(0, 0, 0, _all(1));
-        bytes32 hash = court.ballotHash(pool, 0, 0, voters[1], 1, keccak256("verdict"), keccak256("salt"));
+        bytes32 hash = _ballotHash(pool, 0, 0, voters[1], 1, keccak256("verdict"), keccak256("salt"));
         vm.expectEmit(address(court));
         emit ICourt.VoteCommitted((pool << 64) | (members[1] << 16) | 1, hash);
         vm.prank(voters[1]);

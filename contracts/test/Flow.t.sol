@@ -43,7 +43,7 @@ contract FlowTest is Network {
         pools.finalize(pool, sequence, file, _none());
         _passWindow();
         pools.finalize(pool, sequence, file, _none());
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(stakes.nodeOf(node).pool, 0);
         assertTrue(_account(pool, node).slashed);
         uint256 share = (STAKE - FEES) / 20; // a twentieth for whoever collects it

@@ -82,7 +82,7 @@ contract GasTest is MeasuringChallenges {
         address n = account(name);
         nodeKeys[n] = key(name);
         _give(op, address(stakes), STAKE);
-        bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, op, clock + 60));
+        bytes memory consent = _sign(key(name), _consentDigest(n, op, op, clock + 60));
         vm.prank(op);
         stakes.registerNode(n, op, 0, STAKE, clock + 60, consent);
         _note(string.concat("register", s), _used());
@@ -110,7 +110,7 @@ contract GasTest is MeasuringChallenges {
         string memory name = string.concat("sponsored", s);
         address n = account(name);
         _give(stranger, address(stakes), STAKE);
-        bytes memory consent = _sign(key(name), stakes.consentDigest(n, operator, stranger, clock + 60));
+        bytes memory consent = _sign(key(name), _consentDigest(n, operator, stranger, clock + 60));
         vm.prank(stranger);
         stakes.registerNode(n, operator, uint24(pool), STAKE, clock + 60, consent);
         _note(string.concat("register_for", s), _used());
@@ -168,7 +168,7 @@ contract GasTest is MeasuringChallenges {
     /// @dev A submission of `node` with its receipt.
     function _present() internal {
         FileData[] memory lane = _one(_next(node, 1_000, 0));
-        bytes32 digest = court.receiptDigest(pool, node, lane[0].fileHash, 1_000_000, clock);
+        bytes32 digest = _receiptDigest(pool, node, lane[0].fileHash, 1_000_000, clock);
         Receipt[] memory receipts = new Receipt[](1);
         receipts[0] = Receipt(1_000_000, uint40(clock), _sign(key("service"), digest));
         bytes[] memory signatures = _signatures(lane);

@@ -411,7 +411,7 @@ contract LaneAttacksTest is Network {
         pool = pools.createPool(defaultTerms(), BUDGET);
         _serve(pool);
         _fund(evil, operator, STAKE, address(stakes));
-        bytes memory consent = _sign(key("node"), stakes.consentDigest(node, operator, operator, clock + 60));
+        bytes memory consent = _sign(key("node"), _consentDigest(node, operator, operator, clock + 60));
         vm.prank(operator);
         stakes.registerNode(node, operator, 0, STAKE, clock + 60, consent);
         vm.prank(operator);

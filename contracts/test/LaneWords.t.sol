@@ -142,7 +142,7 @@ contract LaneWordsTest is Network {
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, first + 1));
         pools.finalize(pool, first + 1, ref, words);
         _finalize(first + 1);
-        assertEq(stakes.stakeOf(other), 0);
+        assertEq(stakes.nodeOf(other).stake, 0);
         assertEq(pools.wordOf(pool, first + 1), 0);
         _endedBy(first + 1, words, IPools.WrongFile.selector);
         _endedBy(first + 1, laneWords[pool][first / 16], IPools.WrongFile.selector);

@@ -18,7 +18,7 @@ contract LibrariesTest is PRBTest {
 
     function testFuzz_lotteryIsAPermutation(bytes32 seed, uint8 size) public pure {
         uint256 n = 1 + size % 40;
-        Lottery.Urn memory urn = Lottery.fill(seed, n, n);
+        Lottery.Urn memory urn = Lottery.Urn(seed, n, 0, new uint256[](n));
         uint256 seen;
         for (uint256 i = 0; i < n; ++i) {
             uint256 x = urn.take();
@@ -30,7 +30,7 @@ contract LibrariesTest is PRBTest {
     function test_lotteryIsUniform() public pure {
         uint256[10] memory hits;
         for (uint256 i = 0; i < 2_000; ++i) {
-            Lottery.Urn memory urn = Lottery.fill(keccak256(abi.encode(i)), 10, 3);
+            Lottery.Urn memory urn = Lottery.Urn(keccak256(abi.encode(i)), 10, 0, new uint256[](3));
             for (uint256 j = 0; j < 3; ++j) {
                 ++hits[urn.take()];
             }

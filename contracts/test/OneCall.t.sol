@@ -91,7 +91,7 @@ contract OneCallTest is Network {
         }
         vm.prank(voters[4]);
         juries.vote(trial, 4, Codes.ACCEPT, VERDICT, SALT);
-        assertEq(juries.votesOf(trial)[4], Codes.ACCEPT);
+        assertEq(_jurorVote(trial, 4), Codes.ACCEPT);
         for (uint256 i = 0; i < 4; ++i) {
             vm.prank(voters[i]);
             juries.reveal(trial, i, Codes.ACCEPT, VERDICT, SALT);

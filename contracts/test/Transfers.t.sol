@@ -53,7 +53,7 @@ contract TransfersTest is Planting {
         assertEq(token.balanceOf(address(appeals)), 0);
         assertEq(token.balanceOf(address(canaries)), 0);
         assertEq(token.balanceOf(address(juries)), 0);
-        assertEq(stakes.stakeOf(node), stake);
+        assertEq(stakes.nodeOf(node).stake, stake);
         assertEq(token.balanceOf(address(stakes)), stake + stakes.unburnt());
         if (stakes.unburnt() > 1) stakes.burn();
         assertLte(token.balanceOf(address(stakes)), stake + 1); // the word of what is to be burnt never becomes zero again

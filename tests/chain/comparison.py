@@ -72,12 +72,14 @@ def compare(game: Game) -> State:
     for number, seat in state.seats.items():
         on_chain = suite.seats.seat_of(number)
         assert (seat.owner, seat.voter, seat.bond) == tuple(on_chain[name] for name in ("owner", "voter", "bond"))
-        assert set(seat.groups) == set(suite.seats.read("groupsOf", number))
+        word = suite.seats.read("membershipsOf", number)  # contracts/src/libraries/Memberships.sol
+        assert set(seat.groups) == {group for shift in range(0, 240, 48) if (group := word >> shift & 0xFFFFFFFF)}
         assert seat.fees == suite.pools.read("feesOf", number)
     for address, node in state.nodes.items():
         at_stakes = suite.stakes.node_of(address)
         for name in ("operator", "stake", "pool", "frozen"):
             assert getattr(node, name) == at_stakes[name]
+        assert node.release_at == at_stakes["releaseAt"]
         assert (node.sponsor or ZERO, node.loan) == suite.stakes.read("loanOf", address)
     for number, challenge in state.challenges.items():
         held = suite.node_challenges.read("challengeOf", number)

@@ -22,7 +22,7 @@ library AccountSlot {
         return word & MAX_46;
     }
 
-    /// @notice Units of `earned` that no claim will pay (any more): claimed, held by a dispute, or lost in one.
+    /// @notice Units of `earned` that no claim will pay: already claimed, held by a dispute, or lost in one.
     function spent(uint256 word) internal pure returns (uint256) {
         return (word >> 46) & MAX_46;
     }
@@ -67,10 +67,6 @@ library AccountSlot {
     /// latter.
     function underWay(uint256 word) internal pure returns (uint256) {
         return (word >> 234) & ((1 << 20) - 1);
-    }
-
-    function removed(uint256 word) internal pure returns (bool) {
-        return word & REMOVED != 0;
     }
 
     function slashed(uint256 word) internal pure returns (bool) {

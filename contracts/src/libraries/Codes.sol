@@ -78,8 +78,8 @@ library Codes {
         return (REJECTS >> code) & 1 == 1;
     }
 
-    /// @notice Whether two codes blame each other: one accepts, the other does not. Whoever could fetch a file and
-    /// whoever could not may both be right, so accept and unavailable do not.
+    /// @notice Whether two codes blame each other: one accepts, the other does not. One seat may get a file that
+    /// another cannot, so accept and unavailable do not.
     function contradict(uint256 code, uint256 other) internal pure returns (bool) {
         (uint256 first, uint256 second) = (kind(code), kind(other));
         if ((first == KIND_ACCEPT) == (second == KIND_ACCEPT)) return false;

@@ -5,9 +5,10 @@ import {FileData} from "./Types.sol";
 import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 
 /// @title FileSlot
-/// @notice A submission in one word, which stands in storage or among those that its lane's hash binds: digest 160 | amount 48 | time 32 | code 8 | phase 4 | flags 4, lowest first. The
-/// amount are the node's earned units including this file when CUMULATIVE is set, the file's units otherwise. The time
-/// is when it becomes final or vests, 0 while it is pending.
+/// @notice A submission in one word, in storage or among those that its lane's hash binds: digest 160 | amount 48 |
+/// time 32 | code 8 | phase 4 | flags 4, lowest first. When CUMULATIVE is set, the amount is what the node has earned
+/// including this file, in units; otherwise it is the file's units. The time is when the file becomes final or vests, 0
+/// while it is pending.
 library FileSlot {
     /// The amount is cumulative: the file was to be paid once, and can stand as a claim's hint.
     uint256 internal constant CUMULATIVE = 1 << 252;
@@ -67,7 +68,7 @@ library FileSlot {
     }
 
     /// @notice A file's pool and place in one number: pool 24 | zero 4 | sequence 28.
-    /// @dev Whoever calls may name any number: one that is too large would stand for another pool's file.
+    /// @dev A caller may name any number, and one that is too large would stand for another pool's file.
     function idOf(uint256 pool, uint256 sequence) internal pure returns (uint256) {
         if ((pool >> 24) | (sequence >> 28) != 0) revert NoSuchFile(pool, sequence);
         return knownId(pool, sequence);
@@ -88,16 +89,8 @@ library FileSlot {
         return inner(file.root, file.fileHash, placed(pool, sequence, file));
     }
 
-    /// @notice keccak256(abi.encode(root, fileHash, placed_)).
-    /// @dev Every submission pays for it, so the words lie beyond the free memory pointer, which stays where it is.
-    function inner(bytes32 root, bytes32 fileHash, uint256 placed_) internal pure returns (bytes32 hash_) {
-        assembly ("memory-safe") {
-            let words := mload(0x40)
-            mstore(words, root)
-            mstore(add(words, 0x20), fileHash)
-            mstore(add(words, 0x40), placed_)
-            hash_ := keccak256(words, 0x60)
-        }
+    function inner(bytes32 root, bytes32 fileHash, uint256 placed_) internal pure returns (bytes32) {
+        return keccak256(abi.encode(root, fileHash, placed_));
     }
 
     /// @notice First 20 bytes of keccak256(abi.encode(inner_, node)).

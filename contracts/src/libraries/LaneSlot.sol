@@ -40,10 +40,6 @@ library LaneSlot {
         return (word >> 245) & 0x1f;
     }
 
-    function closed(uint256 word) internal pure returns (bool) {
-        return word & CLOSED != 0;
-    }
-
     function settled(uint256 word) internal pure returns (bool) {
         return word >> 255 == 1;
     }

@@ -12,12 +12,7 @@ library Lottery {
         uint256[] numbers;
     }
 
-    /// @notice An urn from which at most `most` numbers will be taken.
-    function fill(bytes32 seed, uint256 count, uint256 most) internal pure returns (Urn memory) {
-        return Urn(seed, count, 0, new uint256[](most));
-    }
-
-    /// @notice The next number. The caller takes at most `count` and at most `most`.
+    /// @notice The next number. The caller takes at most `count`, and as many as `numbers` has places.
     function take(Urn memory urn) internal pure returns (uint256 number) {
         uint256 i = urn.taken++;
         number = uint256(keccak256(abi.encode(urn.seed, i))) % (urn.count - i);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {BadSignature} from "./Types.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 
@@ -9,6 +10,11 @@ import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/Messa
 library TypedData {
     bytes32 private constant DOMAIN_TYPEHASH =
         keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
+
+    /// @notice Reverts unless `signer` signed the struct for this contract.
+    function check(address signer, bytes32 name, bytes32 structHash, bytes calldata signature) internal view {
+        if (!signedBy(signer, digest(name, address(this), structHash), signature)) revert BadSignature();
+    }
 
     /// @param name keccak256 of the domain's name. @param structHash The struct's hash, type first.
     function digest(bytes32 name, address verifyingContract, bytes32 structHash) internal view returns (bytes32) {

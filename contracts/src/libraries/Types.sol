@@ -42,7 +42,7 @@ library Bounds {
     uint256 internal constant FIRST_SHARED_GROUP = 1 << 24;
 }
 
-/// @notice What a pool promises; nothing of it can change later. Amounts are base units, 1e-9 token.
+/// @notice A pool's terms, which never change. Amounts are base units, 1e-9 token.
 struct PoolTerms {
     // the first word is all that a round needs of them
     /// Seats per committee: 3 or 5.

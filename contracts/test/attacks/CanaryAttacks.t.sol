@@ -31,7 +31,7 @@ contract CanaryAttacksTest is Losses {
         assertEq(_pool(pool).free, BUDGET - FEES); // no pay; the fees were the owner's cost, burnt here
         assertEq(_burnt(), 3 * 200e9 + FEES - 5 * 5e8); // the slashed pay the jury
         assertEq(token.balanceOf(owner), ownerBefore);
-        assertEq(stakes.stakeOf(node), STAKE); // the decoy node is free
+        assertEq(stakes.nodeOf(node).stake, STAKE); // the decoy node is free
         // at one canary in 5,000 files laziness loses twice what it earns: measured on an ordinary file
         uint256 lost = BOND - _bondOf(s / 16, 0);
         _blocks(4);
@@ -90,10 +90,10 @@ contract CanaryAttacksTest is Losses {
 
     /// A proof has the tree's depth: an inner node, or a lone leaf as the root, is no planted file.
     function test_canaryProofsHaveTheTreesDepth() public {
-        bytes32 leaf = canaries.leafOf(_salt(1, 0), pool, 1, node, 0);
+        bytes32 leaf = _leafOf(_salt(1, 0), pool, 1, node, 0);
         bytes32 side = keccak256("side");
-        bytes32 deep = _chain(canaries.leafOf(_salt(2, 0), pool, 2, node, 1), side, canaries.DEPTH() + 1);
-        bytes32 right = _chain(canaries.leafOf(_salt(3, 0), pool, 3, node, 2), side, canaries.DEPTH());
+        bytes32 deep = _chain(_leafOf(_salt(2, 0), pool, 2, node, 1), side, canaries.DEPTH() + 1);
+        bytes32 right = _chain(_leafOf(_salt(3, 0), pool, 3, node, 2), side, canaries.DEPTH());
         vm.startPrank(owner);
         pools.publishStep(pool, 1, keccak256("manifest"), leaf);
         pools.publishStep(pool, 2, keccak256("manifest"), deep);

@@ -52,12 +52,12 @@ contract CommitteeAttacksTest is Losses {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(3), _all(3), _all(1)));
         assertEq(_code(s), 3);
-        uint256 stakeBefore = stakes.stakeOf(node);
+        uint256 stakeBefore = stakes.nodeOf(node).stake;
         uint256 trial = _dispute(operator, s);
         _juryVotes(trial, Codes.ACCEPT);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(stakes.stakeOf(node), stakeBefore);
+        assertEq(stakes.nodeOf(node).stake, stakeBefore);
         assertEq(_bondOf(0, 0), BOND - 50e9);
         _passWindow();
         _closeAll(0, 0);
@@ -75,7 +75,7 @@ contract CommitteeAttacksTest is Losses {
         _juryVotes(trial, Codes.REJECT_SAMPLING);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_SAMPLING);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         uint256 deposit = juries.depositOf(pool, 1);
         assertEq(token.balanceOf(stranger) - before, 10_000e9 + deposit); // reward is capped by the deposit
         _passWindow();
@@ -103,7 +103,7 @@ contract CommitteeAttacksTest is Losses {
         }
         assertEq(lost, 3 * 50e9);
         assertGt(lost, PAY);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     function test_withheldRevealCostsMoreThanMinority() public {

@@ -24,7 +24,7 @@ contract MoneyAttacksTest is Losses {
         vm.prank(operator);
         stakes.withdraw(node, 1);
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// Owner, worker and validators in one hand: everything they pay one another comes out of the owner's own budget.
@@ -70,7 +70,7 @@ contract MoneyAttacksTest is Losses {
         _closeAll(0, 0);
         assertEq(_pool(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET);
-        assertEq(STAKE - stakes.stakeOf(node), 16 * (FEES + 1e9));
+        assertEq(STAKE - stakes.nodeOf(node).stake, 16 * (FEES + 1e9));
     }
 
     function test_leverageLimit() public {
@@ -94,8 +94,8 @@ contract MoneyAttacksTest is Losses {
         _vote(bad / 16, 0, _three(codes, codes, codes));
         _passWindow();
         pools.finalize(pool, bad, _ref(bad), _none());
-        assertEq(stakes.stakeOf(node), 0);
-        assertEq(stakes.stakeOf(good), STAKE);
+        assertEq(stakes.nodeOf(node).stake, 0);
+        assertEq(stakes.nodeOf(good).stake, STAKE);
         assertEq(_claim(fine), PAY);
         vm.prank(node);
         vm.expectRevert(IPools.Removed.selector);

@@ -57,7 +57,7 @@ contract ReentrancyTest is Losses {
         pool = pools.createPool(defaultTerms(), BUDGET);
         _serve(pool);
         _fund(evil, operator, address(stakes));
-        bytes memory consent = _sign(key("node"), stakes.consentDigest(node, operator, operator, clock + 60));
+        bytes memory consent = _sign(key("node"), _consentDigest(node, operator, operator, clock + 60));
         vm.prank(operator);
         stakes.registerNode(node, operator, 0, STAKE, clock + 60, consent);
         vm.prank(operator);

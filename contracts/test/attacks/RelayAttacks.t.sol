@@ -94,7 +94,7 @@ contract RelayAttacksTest is Receipting {
         bytes memory elsewhere = _sign(key("node"), _submissionDigest(pool, f));
         vm.chainId(31337);
         _forged(f, elsewhere);
-        _forged(f, _sign(key("node"), court.receiptDigest(pool, node, f.fileHash, 8, 0))); // another struct
+        _forged(f, _sign(key("node"), _receiptDigest(pool, node, f.fileHash, 8, 0))); // another struct
         _forged(f, "");
         bytes memory signature = _sign(key("node"), digest);
         (f.units, f.rows) = (1_001, 8);

@@ -64,7 +64,7 @@ contract ReplayAttacksTest is Losses {
 
     function test_replayedConsent() public {
         address n = account("consenting");
-        bytes memory consent = _sign(key("consenting"), stakes.consentDigest(n, operator, operator, clock + 60));
+        bytes memory consent = _sign(key("consenting"), _consentDigest(n, operator, operator, clock + 60));
         _give(stranger, address(stakes), STAKE);
         vm.prank(stranger);
         vm.expectRevert(IStakes.BadSignature.selector);

@@ -22,7 +22,7 @@ contract SponsorAttacksTest is Losses {
     }
 
     function _consent(address op, address who) private view returns (bytes memory) {
-        return _sign(key("lent"), stakes.consentDigest(lent, op, who, clock + 60));
+        return _sign(key("lent"), _consentDigest(lent, op, who, clock + 60));
     }
 
     function _isLent(uint256 amount) private {
@@ -67,7 +67,7 @@ contract SponsorAttacksTest is Losses {
     function test_aSponsorNamedAsOperatorStillLends() public {
         lent = account("second");
         _give(sponsor, address(stakes), STAKE);
-        bytes memory consent = _sign(key("second"), stakes.consentDigest(lent, sponsor, sponsor, clock + 60));
+        bytes memory consent = _sign(key("second"), _consentDigest(lent, sponsor, sponsor, clock + 60));
         vm.prank(sponsor);
         stakes.registerNode(lent, sponsor, uint24(pool), STAKE, clock + 60, consent);
         _isLent(STAKE);
@@ -76,7 +76,7 @@ contract SponsorAttacksTest is Losses {
     /// The consent names the sponsor: nobody else can use it up with another amount.
     function test_consentIsForOneSponsor() public {
         lent = account("second");
-        bytes memory consent = _sign(key("second"), stakes.consentDigest(lent, operator, sponsor, clock + 60));
+        bytes memory consent = _sign(key("second"), _consentDigest(lent, operator, sponsor, clock + 60));
         vm.expectRevert(IStakes.BadSignature.selector);
         vm.prank(stranger);
         stakes.registerNode(lent, operator, uint24(pool), 0, clock + 60, consent);
@@ -127,7 +127,7 @@ contract SponsorAttacksTest is Losses {
         stakes.withdraw(lent, 300e9);
         vm.stopPrank();
         assertEq(token.balanceOf(sponsor), STAKE);
-        assertEq(stakes.stakeOf(lent), 300e9);
+        assertEq(stakes.nodeOf(lent).stake, 300e9);
     }
 
     /// Whoever lends to itself has staked, and owes itself nothing.
@@ -207,7 +207,7 @@ contract SponsorAttacksTest is Losses {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(lent), STAKE / 2);
+        assertEq(stakes.nodeOf(lent).stake, STAKE / 2);
     }
 
     /// A slash burns what was lent: nothing that comes later pays it back.

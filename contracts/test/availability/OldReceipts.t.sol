@@ -81,9 +81,9 @@ contract OldReceiptsTest is Receipting {
         uint256 s = _late(0, uploaded);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
-        assertEq(stakes.withdrawable(node), 0);
+        assertEq(_withdrawable(node), 0);
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(_pool(pool).free, BUDGET);
     }
 

@@ -29,7 +29,7 @@ contract UnavailableTest is Losses {
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_bondOf(0, i), BOND - FEE);
         }
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(_pool(pool).free, BUDGET - PAY - FEES);
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
     }
@@ -43,7 +43,7 @@ contract UnavailableTest is Losses {
         _conclude(s);
         assertEq(_code(s), Codes.UNAVAILABLE);
         assertEq(token.balanceOf(stranger), 10_000e9 - 10 * 5e8 / 4); // an attempt of each juror
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
         _passWindow();
         assertEq(_claim(s), PAY);
@@ -60,7 +60,7 @@ contract UnavailableTest is Losses {
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         // the slash pays the jury, and the reward, at most the deposit, which is back whole
         assertEq(token.balanceOf(stranger), 10_000e9 + DEPOSIT);
         assertEq(_burnt() - before, STAKE - FEES - DEPOSIT - 5 * 5e8);
@@ -81,7 +81,7 @@ contract UnavailableTest is Losses {
         _juryVotes(_dispute(stranger, s), Codes.MALFORMED);
         _conclude(s);
         // whoever uncovers garbage that was paid loses nothing: its node pays the jury too
-        assertEq(STAKE - stakes.stakeOf(node), PENALTY + FEES + 5 * 5e8);
+        assertEq(STAKE - stakes.nodeOf(node).stake, PENALTY + FEES + 5 * 5e8);
         assertEq(token.balanceOf(stranger), 10_000e9);
         assertEq(_pool(pool).free, BUDGET);
         _passWindow();
@@ -139,7 +139,7 @@ contract UnavailableTest is Losses {
         _voteAll(0, Codes.UNAVAILABLE);
         _passWindow();
         assertEq(_claim(s), PAY);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(_account(pool, node).slashed, false);
         assertEq(_account(pool, node).unsettled, 0);
         _closeAll(0, 0);
@@ -178,7 +178,7 @@ contract UnavailableTest is Losses {
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS); // dismissed
         assertEq(_bondOf(0, 0), BOND);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         juries.closeJuror(trial, 0);
         assertEq(seats.seatOf(juries.seatsOf(trial)[0]).bond, BOND);
     }

@@ -27,7 +27,7 @@ contract CanaryBodiesTest is Losses {
         _closeAll(s / 16, 0);
         assertEq(_loss(drawn[0]), 200e9); // and no minority penalty beside it
         assertEq(_loss(drawn[1]) + _loss(drawn[2]), 0);
-        assertEq(stakes.stakeOf(node), STAKE); // the decoy node is free
+        assertEq(stakes.nodeOf(node).stake, STAKE); // the decoy node is free
     }
 
     /// A second committee that nobody draws has no sample: the first one's is what a seat had to look at.
@@ -82,7 +82,7 @@ contract CanaryBodiesTest is Losses {
         _juryVotes(second, Codes.REJECT_WEIGHTS);
         canaries.conclude(pool, s, f);
         assertEq(_code(s), Codes.CANARY);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
         uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
@@ -108,7 +108,7 @@ contract CanaryBodiesTest is Losses {
         canaries.open(pool, s, f, p, r, 3);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// One true canary in a lane gives the owner no way to take the other files' pay.
@@ -204,7 +204,7 @@ contract CanaryBodiesTest is Losses {
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.CANARY);
         assertEq(token.balanceOf(owner), before);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         uint256[] memory drawn = _round(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(drawn[i]), 0);

@@ -39,7 +39,7 @@ contract CanaryTimeTest is Planting {
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(seats.seatOf(drawn[i]).bond, BOND - CANARY_SLASH);
         }
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
     }
 
     /// What nobody opens is as if nobody had disputed it.

@@ -37,8 +37,8 @@ contract DecoyConsentTest is Losses {
         uint256 other = _submit(); // planted as well
         _voteAll(s / 16, Codes.ACCEPT);
         FileData memory f = files[pool][s];
-        bytes32 leaf = canaries.leafOf(_opening(f).salt, pool, f.step, node, f.counter);
-        bytes32 digest = canaries.consentDigest(leaf);
+        bytes32 leaf = _leafOf(_opening(f).salt, pool, f.step, node, f.counter);
+        bytes32 digest = _decoyDigest(leaf);
         _refusesToOpen(s, "");
         _refusesToOpen(s, _sign(key("owner"), digest));
         _refusesToOpen(s, _sign(key("operator"), digest));

@@ -29,7 +29,7 @@ contract JuryBodiesTest is Losses {
         assertTrue(appeals.disputeOf(pool, s).resolved);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(token.balanceOf(stranger), 10_000e9 - 4 * 5e8);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(_committee()[i]), 0);
         }
@@ -61,7 +61,7 @@ contract JuryBodiesTest is Losses {
         _juryVotes(trial + 1, Codes.REJECT_WEIGHTS);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         uint256[] memory silent = juries.seatsOf(trial);
         for (uint256 i = 0; i < 5; ++i) {
             uint256 before = seats.seatOf(silent[i]).bond;
@@ -178,6 +178,6 @@ contract JuryBodiesTest is Losses {
         juries.reveal(trial, 0, 1, keccak256("verdict"), keccak256("salt"));
         vm.prank(voters[0]);
         juries.reveal(trial, 0, 1, keccak256("verdict"), keccak256("salt"));
-        assertEq(juries.votesOf(trial)[0], 1);
+        assertEq(_jurorVote(trial, 0), 1);
     }
 }

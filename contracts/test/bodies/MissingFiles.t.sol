@@ -17,7 +17,7 @@ contract MissingFilesTest is Losses {
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(_committee()[i]), 0);
         }
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
         assertEq(token.balanceOf(stranger), 10_000e9 - 10 * 5e8 / 4);
         for (uint256 i = 0; i < 5; ++i) {
@@ -87,7 +87,7 @@ contract MissingFilesTest is Losses {
         _dispute(operator, s);
         _unavailableTwice(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(token.balanceOf(operator), 10_000e9 - 10 * 5e8 / 4);
     }
 
@@ -96,7 +96,7 @@ contract MissingFilesTest is Losses {
     function test_secondJuryThatCannotGetAFileRestoresNoReject() public {
         uint256 s = _twiceJudged(Codes.REJECT_WEIGHTS, Codes.ACCEPT, Codes.UNAVAILABLE);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(_committee()[i]), 0);
         }
@@ -108,7 +108,7 @@ contract MissingFilesTest is Losses {
     function test_secondJuryThatCannotGetAFileLetsNoFirstJurySlash() public {
         uint256 s = _twiceJudged(Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(_account(pool, node).frozen, 0);
         _passWindow();
         assertEq(_claim(s), PAY);
@@ -118,7 +118,7 @@ contract MissingFilesTest is Losses {
     function test_rejectOfCommitteeAndFirstJuryStandsWithoutASecond() public {
         uint256 s = _twiceJudged(Codes.REJECT_WEIGHTS, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// @dev What a committee, a jury of five and one of seven say of one file, in a pool of its own.

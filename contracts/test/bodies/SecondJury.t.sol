@@ -42,7 +42,7 @@ contract SecondJuryTest is Losses {
         _juryVotes(_second(s), Codes.REJECT_WEIGHTS);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(token.balanceOf(stranger), 10_000e9 + 2 * DEPOSIT - DEPOSIT); // back, and the reward
         _closes(trial, 0, FEE_OF_JUROR, 0);
         _closes(trial, 2, 0, 1e9);
@@ -81,7 +81,7 @@ contract SecondJuryTest is Losses {
         _blocks(5 * EPOCH);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(token.balanceOf(operator), before); // nobody came: all of its deposit
         assertEq(token.balanceOf(stranger), 10_000e9 - 5 * FEE_OF_JUROR); // and of the disputer's what the first jury earns
         _closes(trial, 0, FEE_OF_JUROR, 0);

@@ -26,7 +26,7 @@ contract ChallengeAppealsTest is Accusing {
         nodeChallenges.conclude(challenge);
 
         _is(challenge, Outcome.Refuted);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(token.balanceOf(operator), before + 5e9); // its deposit, and for the hold
         uint256[] memory jurors = juries.seatsOf(trial);
         _close(next);
@@ -57,7 +57,7 @@ contract ChallengeAppealsTest is Accusing {
         }
         nodeChallenges.conclude(challenge);
         _is(challenge, Outcome.Upheld);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// A node that computes otherwise than calibrated leaves the pool with its stake and what has vested. The pool pays
@@ -72,7 +72,7 @@ contract ChallengeAppealsTest is Accusing {
         _ends(challenge, 0);
 
         _is(challenge, Outcome.Different);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(token.balanceOf(accuser), 1_000e9);
         assertEq(free - _pool(pool).free, 3 * (5e8 + FEE)); // who said fraud did not say what most said
         IStakes.Node memory left = stakes.nodeOf(node);
@@ -124,7 +124,7 @@ contract ChallengeAppealsTest is Accusing {
         _juryVotes(next, Codes.UNAVAILABLE);
         nodeChallenges.conclude(challenge);
         _is(challenge, Outcome.Dismissed);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(token.balanceOf(operator), 10_000e9 - JURY / 4); // it asked for the jury, and pays its attempts
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
         _close(next);

@@ -24,7 +24,7 @@ contract ChallengeAttacksTest is Accusing {
         _wait(30 days);
         bytes memory out = abi.encodeCall(stakes.withdraw, (node, 1));
         _no(operator, address(stakes), out, IStakes.StakeLocked.selector);
-        assertEq(stakes.withdrawable(node), 0);
+        assertEq(_withdrawable(node), 0);
         // nor does it go over to another pool
         uint256 second = _createPool(defaultTerms());
         _no(
@@ -36,7 +36,7 @@ contract ChallengeAttacksTest is Accusing {
         nodeChallenges.conclude(challenge); // nobody voted: a second jury
         _juryVotes(_next(challenge), Codes.REJECT_WEIGHTS);
         nodeChallenges.conclude(challenge);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// A cheat that accuses itself over a file that proves nothing keeps nobody from the others.
@@ -49,7 +49,7 @@ contract ChallengeAttacksTest is Accusing {
         _judged(shield, Codes.ACCEPT);
         assertEq(stakes.nodeOf(node).frozen, 1);
         _judged(challenge, Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// An operator that convicts its own node, and collects, gets no more of the stake than its bond.
@@ -90,7 +90,7 @@ contract ChallengeAttacksTest is Accusing {
         _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         _ends(challenge, 0);
         _is(challenge, Outcome.Upheld);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
@@ -114,7 +114,7 @@ contract ChallengeAttacksTest is Accusing {
         pools.join(old, node, type(uint256).max, "", ""); // its exit from there is the last that was written
         _ends(challenge, 0);
         _is(challenge, Outcome.Upheld);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(stakes.nodeOf(node).pool, old);
         assertEq(stakes.nodeOf(node).frozen, 0);
         assertTrue(_account(old, node).limit != 0);
@@ -128,11 +128,11 @@ contract ChallengeAttacksTest is Accusing {
         _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         uint256 s = _submit();
         _ends(challenge, 0);
-        assertEq(stakes.stakeOf(node), FEES);
+        assertEq(stakes.nodeOf(node).stake, FEES);
         _voteAll(s >> 4, Codes.MALFORMED);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(stakes.nodeOf(node).frozen, 0);
     }
 
@@ -174,7 +174,7 @@ contract ChallengeAttacksTest is Accusing {
         _wait(defaultTerms().challengeWindow);
         _accuse(node, named);
         _judged(other, Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// Two accusers: who convicts second gets a share of what is left, which may be nothing, and pays its jury.
@@ -219,7 +219,7 @@ contract ChallengeAttacksTest is Accusing {
         bytes memory early = abi.encodeCall(nodeChallenges.conclude, (challenge));
         _no(accuser, address(nodeChallenges), early, IJuries.Undecided.selector);
         _conclude(s);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         _judged(challenge, Codes.ACCEPT);
         assertEq(stakes.nodeOf(node).frozen, 0);
     }
@@ -247,6 +247,6 @@ contract ChallengeAttacksTest is Accusing {
         nodeChallenges.conclude(challenge);
         _juryVotes(_next(challenge), Codes.REJECT_WEIGHTS);
         nodeChallenges.conclude(challenge);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 }

@@ -72,7 +72,7 @@ contract ChallengeCrowd is Accusing {
         bytes32[] memory inners = _inners(named);
         vm.prank(which % 2 == 0 ? accuser : stranger);
         try nodeChallenges.open(pool, n, named, inners, bytes32(0)) returns (uint256 challenge) {
-            require(!slashed && !acquitted && stakes.stakeOf(n) != 0, "a challenge that cannot be");
+            require(!slashed && !acquitted && stakes.nodeOf(n).stake != 0, "a challenge that cannot be");
             under.push(challenge);
             ++holds[n];
             filesOf[challenge] = count;
@@ -118,7 +118,7 @@ contract ChallengeCrowd is Accusing {
 
     function _end(uint256 i, uint256 challenge) private {
         INodeChallenges.NodeChallenge memory before = nodeChallenges.challengeOf(challenge);
-        uint256 stake = stakes.stakeOf(before.node);
+        uint256 stake = stakes.nodeOf(before.node).stake;
         uint256 had = token.balanceOf(before.accuser);
         nodeChallenges.conclude(challenge);
         Outcome outcome = _outcomeOf(challenge);
@@ -132,7 +132,7 @@ contract ChallengeCrowd is Accusing {
         bonds -= bond + deposit;
         uint256 got = token.balanceOf(before.accuser) - had;
         if (before.accuser == accuser && got >= deposit) got -= deposit; // it appealed, and was right
-        uint256 left = stakes.stakeOf(before.node);
+        uint256 left = stakes.nodeOf(before.node).stake;
         if (outcome == Outcome.Upheld) {
             ++upheld;
             require(_account(pool, before.node).slashed, "guilty and a member");
@@ -188,7 +188,7 @@ contract ChallengeCrowd is Accusing {
     function comeBack(uint256 which) external acts {
         address n = workers[which % 3];
         if (_account(pool, n).slashed || stakes.nodeOf(n).pool != 0) return;
-        uint256 stake = stakes.stakeOf(n);
+        uint256 stake = stakes.nodeOf(n).stake;
         if (stake < STAKE) {
             _give(operator, address(stakes), STAKE - stake);
             vm.prank(operator);
@@ -231,7 +231,7 @@ contract ChallengeCrowd is Accusing {
         for (uint256 i = 0; i < 3; ++i) {
             IStakes.Node memory s = stakes.nodeOf(workers[i]);
             require(s.frozen == holds[workers[i]], "holds");
-            require(holds[workers[i]] == 0 || stakes.withdrawable(workers[i]) == 0, "free while accused");
+            require(holds[workers[i]] == 0 || _withdrawable(workers[i]) == 0, "free while accused");
             staked += s.stake;
         }
         require(token.balanceOf(address(stakes)) >= staked, "stakes");

@@ -90,7 +90,7 @@ contract ChallengeFlowTest is Accusing {
         assertEq(token.balanceOf(operator) - before, 5e9);
         assertEq(token.balanceOf(address(juries)), _juryFor(2));
         assertEq(stakes.nodeOf(node).frozen, 0);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         _submit(); // it works on
         _empty(_trial(challenge));
     }
@@ -115,12 +115,12 @@ contract ChallengeFlowTest is Accusing {
 
         _is(challenge, Outcome.Dismissed);
         assertEq(token.balanceOf(accuser), 1_000e9 - 10 * 5e8 / 4);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
         _close(_next(challenge));
         _empty(_trial(challenge));
         _judged(_accuse(node, named), Codes.REJECT_WEIGHTS); // with the files at hand
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
     }
 
     /// Nobody votes, nor does the second jury.
@@ -157,7 +157,7 @@ contract ChallengeFlowTest is Accusing {
     function _lapsed(uint256 challenge) private {
         _is(challenge, Outcome.Lapsed);
         assertEq(token.balanceOf(accuser), 1_000e9);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
         assertEq(nodeChallenges.acquittedUntil(pool, node), 0);
     }
@@ -236,7 +236,7 @@ contract ChallengeFlowTest is Accusing {
         uint256 challenge = _accuse(node, _longHistory(node, MOST_FILES));
         _judged(challenge, Codes.REJECT_SAMPLING);
         assertEq(token.balanceOf(accuser), 1_000e9 + _bondFor(MOST_FILES));
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         _empty(_trial(challenge));
     }
 

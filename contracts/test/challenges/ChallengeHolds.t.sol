@@ -20,7 +20,7 @@ contract ChallengeHoldsTest is Accusing {
         _wait(1);
         bytes memory next = _opening(node, _list(named[1]));
         _no(accuser, address(nodeChallenges), next, INodeChallenges.NothingAtStake.selector);
-        assertEq(stakes.withdrawable(node), 0);
+        assertEq(_withdrawable(node), 0);
         _lapses(first);
         assertEq(token.balanceOf(accuser), 1_000e9);
         vm.prank(operator);
@@ -36,9 +36,9 @@ contract ChallengeHoldsTest is Accusing {
         uint256 first = _accuse(node, _list(named[0]));
         uint256 second = _accuse(node, _list(named[1]));
         _lapses(first);
-        assertEq(stakes.withdrawable(node), 0);
+        assertEq(_withdrawable(node), 0);
         _lapses(second);
-        assertEq(stakes.withdrawable(node), STAKE);
+        assertEq(_withdrawable(node), STAKE);
     }
 
     /// A count of holds that reaches its end sticks there: the stake would be locked for good.
@@ -68,7 +68,7 @@ contract ChallengeHoldsTest is Accusing {
         _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertFalse(_account(pool, node).slashed);
         _give(operator, address(stakes), STAKE);
         vm.prank(operator);
@@ -78,6 +78,6 @@ contract ChallengeHoldsTest is Accusing {
         _ends(challenge, 0);
         _is(challenge, Outcome.Upheld);
         assertTrue(_account(pool, node).slashed);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
     }
 }

@@ -76,7 +76,7 @@ contract ChallengeFuzzTest is Accusing {
         }
         bool out = guilty || outcome == Outcome.Different;
         assertEq(_account(pool, node).limit == 0, out);
-        assertEq(stakes.stakeOf(node), guilty ? 0 : STAKE);
+        assertEq(stakes.nodeOf(node).stake, guilty ? 0 : STAKE);
         assertEq(token.totalSupply(), supply);
         uint256 held = outcome == Outcome.Open ? _bondFor(2) : 0;
         assertEq(token.balanceOf(address(nodeChallenges)), held);

@@ -73,7 +73,7 @@ contract UnderstaffedTest is Choosing {
     function _receipt(bytes32 fileHash, uint40 time) internal view returns (Receipt memory r) {
         r.size = 1_234;
         r.time = time;
-        r.signature = _sign(key("service"), court.receiptDigest(pool, node, fileHash, r.size, time));
+        r.signature = _sign(key("service"), _receiptDigest(pool, node, fileHash, r.size, time));
     }
 
     /// Work whose receipt is older than the shortage is still taken, and paid.

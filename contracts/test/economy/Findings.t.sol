@@ -15,7 +15,7 @@ contract FindingsTest is Planting {
     function _refusesToOpen(uint256 sequence) private {
         FileData memory f = files[pool][sequence];
         ICanaries.Planted memory p = _opening(f);
-        p.consent = _sign(key("owner"), canaries.consentDigest(canaries.leafOf(p.salt, pool, f.step, node, f.counter)));
+        p.consent = _sign(key("owner"), _decoyDigest(_leafOf(p.salt, pool, f.step, node, f.counter)));
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         vm.expectRevert(ICanaries.BadSignature.selector);
         vm.prank(owner);
@@ -95,7 +95,7 @@ contract FindingsTest is Planting {
             pools.forfeit(pool, i, files[pool][i]);
             assertEq(_burnt() - burnt, pay);
         }
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(_pool(pool).free, BUDGET - 3 * (pay + FEES));
     }
 

@@ -141,7 +141,7 @@ abstract contract Market is Planting {
         string memory name = string.concat("node ", _text(++_nodes));
         n = account(name);
         nodeKeys[n] = key(name);
-        bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, op, clock + 60));
+        bytes memory consent = _sign(key(name), _consentDigest(n, op, op, clock + 60));
         vm.prank(op);
         stakes.registerNode(n, op, 0, _stakeFor(files), clock + 60, consent);
         vm.prank(op);
@@ -163,7 +163,7 @@ abstract contract Market is Planting {
         for (uint256 i = 0; i < _touched.length; ++i) {
             uint256 seat = _touched[i];
             bool ours = _ours(seat);
-            if (seats.seatOf(seat).activeFrom != 0) {
+            if (_isActive(seat)) {
                 if (ours && plan.carried) continue;
                 vm.prank(ours ? coalition : everybody);
                 seats.topUp(seat);
@@ -176,7 +176,7 @@ abstract contract Market is Planting {
         if (opened) _blocks(seats.epochBlocks());
         address before = coalitionNode;
         coalitionNode = _restored(coalitionNode, coalition, plan.files);
-        if (coalitionNode != before) _leftStake += stakes.stakeOf(before);
+        if (coalitionNode != before) _leftStake += stakes.nodeOf(before).stake;
         honestNode = _restored(honestNode, everybody, plan.others);
         address[] memory who = new address[](plant ? 1 : 0);
         if (plant) who[0] = plan.canary == 0 ? honestNode : coalitionNode;
@@ -186,7 +186,7 @@ abstract contract Market is Planting {
     function _restored(address n, address op, uint256 files) private returns (address) {
         Account memory a = _account(pool, n);
         if (a.slashed || a.removed) return _newNode(op, files);
-        uint256 stake = stakes.stakeOf(n);
+        uint256 stake = stakes.nodeOf(n).stake;
         if (stake < _stakeFor(files)) {
             uint256 missing = _stakeFor(files) - stake;
             vm.prank(op);
@@ -219,7 +219,7 @@ abstract contract Market is Planting {
         for (uint256 i = 0; i < coalitionSeats.length; ++i) {
             bonds += seats.seatOf(coalitionSeats[i]).bond;
         }
-        uint256 stake = stakes.stakeOf(coalitionNode) + _leftStake;
+        uint256 stake = stakes.nodeOf(coalitionNode).stake + _leftStake;
         ours = int256(token.balanceOf(coalition) + bonds + stake);
         theirs = int256(
             token.balanceOf(everybody) + token.balanceOf(address(seats)) - bonds + token.balanceOf(address(stakes))
@@ -241,7 +241,7 @@ abstract contract Market is Planting {
     }
 
     function _receipt(string memory signer, address n, bytes32 fileHash) internal view returns (Receipt memory) {
-        bytes32 digest = court.receiptDigest(pool, n, fileHash, 1, uploadedAt);
+        bytes32 digest = _receiptDigest(pool, n, fileHash, 1, uploadedAt);
         return Receipt(1, uint40(uploadedAt), _sign(key(signer), digest));
     }
 }

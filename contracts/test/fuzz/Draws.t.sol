@@ -17,7 +17,7 @@ contract DrawsTest is PRBTest {
         for (uint256 i = 0; i < count; ++i) {
             left[i] = i;
         }
-        Lottery.Urn memory urn = Lottery.fill(seed, count, most);
+        Lottery.Urn memory urn = Lottery.Urn(seed, count, 0, new uint256[](most));
         for (uint256 i = 0; i < most; ++i) {
             uint256 rank = uint256(keccak256(abi.encode(seed, i))) % (count - i);
             require(urn.take() == left[rank], "another number");
@@ -33,7 +33,7 @@ contract DrawsTest is PRBTest {
         uint256 draws = 100 * count;
         uint256[] memory hits = new uint256[](count * 3);
         for (uint256 i = 0; i < draws; ++i) {
-            Lottery.Urn memory urn = Lottery.fill(keccak256(abi.encode(base, i)), count, 3);
+            Lottery.Urn memory urn = Lottery.Urn(keccak256(abi.encode(base, i)), count, 0, new uint256[](3));
             for (uint256 j = 0; j < 3; ++j) {
                 ++hits[3 * urn.take() + j];
             }

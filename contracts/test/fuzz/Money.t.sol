@@ -110,7 +110,7 @@ contract MoneyTest is Planting {
         uint256 taken = STAKE * v.slashBps / 10_000;
         uint256 most = STAKE - n * FEES; // what the others may cost their committees stays
         if (taken > most) taken = most;
-        assertEq(STAKE - stakes.stakeOf(node), taken);
+        assertEq(STAKE - stakes.nodeOf(node).stake, taken);
         uint256 share = (taken - FEES) / 20;
         assertEq(token.balanceOf(address(this)), share);
         assertEq(_burnt(), taken - FEES - share);
@@ -131,7 +131,7 @@ contract MoneyTest is Planting {
             uint256 kept = (n - 1 - i) * FEES;
             uint256 cost = v.malformedPenalty + FEES;
             left -= cost < left - kept ? cost : left - kept;
-            assertEq(stakes.stakeOf(node), left);
+            assertEq(stakes.nodeOf(node).stake, left);
         }
         assertEq(_pool(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET + n * FEES); // the committees' fees, paid by the node
@@ -228,7 +228,7 @@ contract MoneyTest is Planting {
         uint256 pausedAt = clock;
         _wait(age % 700);
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 10, 1);
-        bytes32 digest = court.receiptDigest(pool, node, w.fileHash, 5, issued);
+        bytes32 digest = _receiptDigest(pool, node, w.fileHash, 5, issued);
         Receipt memory receipt = Receipt(5, uint40(issued), _sign(key("service"), digest));
         uint256 last = paused ? pausedAt : clock;
         bool fresh = issued + 600 >= clock;

@@ -93,7 +93,7 @@ contract SlotsTest is PRBTest {
         require(voted.seed() == seed && voted.codes() == codes && voted.settled() && !w.settled(), "ends");
         require(voted.time() == time, "time");
         require(voted.committed() == 1 << index && voted.revealed() == 1 << index, "votes");
-        require(voted.closed() && !w.closed(), "closed");
+        require(voted & LaneSlot.CLOSED != 0 && w & LaneSlot.CLOSED == 0, "closed");
         for (uint256 i = 0; i < 5; ++i) {
             require(voted.member(i) == members[i], "member");
         }

@@ -165,6 +165,6 @@ contract Accusing is Losses, Refusing {
         _close(trial);
         assertEq(token.balanceOf(address(juries)), 0);
         assertEq(token.balanceOf(address(nodeChallenges)), 0);
-        assertEq(token.balanceOf(address(stakes)), stakes.stakeOf(node) + stakes.unburnt());
+        assertEq(token.balanceOf(address(stakes)), stakes.nodeOf(node).stake + stakes.unburnt());
     }
 }

@@ -5,6 +5,7 @@ import {AccountSlot} from "../../src/libraries/AccountSlot.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileSlot} from "../../src/libraries/FileSlot.sol";
 import {LaneSlot} from "../../src/libraries/LaneSlot.sol";
+import {Memberships} from "../../src/libraries/Memberships.sol";
 import {TypedData} from "../../src/libraries/TypedData.sol";
 import {FileData, FileRef, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Voting} from "../../src/libraries/Voting.sol";
@@ -12,6 +13,7 @@ import {ICourt} from "../interfaces/ICourt.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {Deployer} from "./Deploy.sol";
 import {History} from "./History.sol";
@@ -108,14 +110,14 @@ contract Network is Deployer {
         (a.limit, a.counter) = (AccountSlot.limit(word), AccountSlot.counter(word));
         (a.joinedStep, a.barrier) = (AccountSlot.joinedStep(word), AccountSlot.barrier(word));
         (a.frozen, a.unsettled) = (AccountSlot.frozen(word), AccountSlot.unsettled(word));
-        (a.slashed, a.removed) = (AccountSlot.slashed(word), AccountSlot.removed(word));
+        (a.slashed, a.removed) = (AccountSlot.slashed(word), word & AccountSlot.REMOVED != 0);
     }
 
     function _round(uint256 number, uint256 lane, uint256 round) internal view returns (Round memory r) {
         uint256 word = court.roundOf(number, lane, round);
         (r.time, r.seed, r.codes) = (LaneSlot.time(word), bytes32(LaneSlot.seed(word)), LaneSlot.codes(word));
         (r.committed, r.revealed) = (LaneSlot.committed(word), LaneSlot.revealed(word));
-        (r.closed, r.settled) = (LaneSlot.closed(word), LaneSlot.settled(word));
+        (r.closed, r.settled) = (word & LaneSlot.CLOSED != 0, LaneSlot.settled(word));
         uint256 size;
         while (size < LaneSlot.MOST && LaneSlot.member(word, size) != 0) ++size;
         r.seats = new uint256[](size);
@@ -246,7 +248,7 @@ contract Network is Deployer {
         n = account(nodeName);
         nodeKeys[n] = key(nodeName);
         _give(op, address(stakes), amount);
-        bytes memory consent = _sign(key(nodeName), stakes.consentDigest(n, op, op, clock + 60));
+        bytes memory consent = _sign(key(nodeName), _consentDigest(n, op, op, clock + 60));
         vm.prank(op);
         stakes.registerNode(n, op, 0, amount, clock + 60, consent);
     }
@@ -437,6 +439,86 @@ contract Network is Deployer {
         return TypedData.digest(keccak256("muster-pools"), address(pools), structHash);
     }
 
+    function _consentDigest(address n, address op, address sponsor, uint256 expiry) internal view returns (bytes32) {
+        bytes32 typehash = keccak256("Consent(address node,address operator,address sponsor,uint256 expiry)");
+        bytes32 structHash = keccak256(abi.encode(typehash, n, op, sponsor, expiry));
+        return TypedData.digest(keccak256("muster-stakes"), address(stakes), structHash);
+    }
+
+    function _decoyDigest(bytes32 leaf) internal view returns (bytes32) {
+        bytes32 structHash = keccak256(abi.encode(keccak256("DecoyConsent(bytes32 leaf)"), leaf));
+        return TypedData.digest(keccak256("muster-canaries"), address(canaries), structHash);
+    }
+
+    function _leafOf(bytes32 salt, uint256 p, uint256 step, address n, uint256 counter)
+        internal
+        pure
+        returns (bytes32)
+    {
+        return keccak256(abi.encodePacked(keccak256(abi.encode(salt, p, step, n, counter))));
+    }
+
+    function _receiptDigest(uint256 p, address n, bytes32 fileHash, uint256 size, uint256 time)
+        internal
+        view
+        returns (bytes32)
+    {
+        bytes32 typehash =
+            keccak256("UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)");
+        bytes32 structHash = keccak256(abi.encode(typehash, p, n, fileHash, size, time));
+        return TypedData.digest(keccak256("muster-receipts"), address(pools), structHash);
+    }
+
+    function _ballotHash(
+        uint256 p,
+        uint256 lane,
+        uint256 round,
+        address voter,
+        uint256 codes,
+        bytes32 verdict,
+        bytes32 salt
+    ) internal view returns (bytes32) {
+        return keccak256(abi.encode(block.chainid, address(court), p, lane, round, voter, codes, verdict, salt));
+    }
+
+    function _groupsOf(uint256 seat) internal view returns (uint256[] memory groups) {
+        uint256 word = seats.membershipsOf(seat);
+        groups = new uint256[](Memberships.MOST);
+        uint256 found;
+        for (uint256 i = 0; i < Memberships.MOST; ++i) {
+            uint256 group = Memberships.groupAt(word, i);
+            if (group != 0) groups[found++] = group;
+        }
+        assembly ("memory-safe") {
+            mstore(groups, found)
+        }
+    }
+
+    /// @dev Bit s: seat s has a bond and a place in the group's set of that epoch.
+    function _setOf(uint256 group, uint256 epoch) internal view returns (uint256 set) {
+        uint256 count = seats.countAt(group, epoch);
+        uint256[] memory drawn = seats.draw(0, epoch, group, count, new uint256[](0), address(0));
+        for (uint256 i = 0; i < drawn.length; ++i) {
+            require((set >> drawn[i]) & 1 == 0, "a seat has two places");
+            set |= 1 << drawn[i];
+        }
+    }
+
+    /// @dev A juror's revealed code, 0 where there is none.
+    function _jurorVote(uint256 trial, uint256 juror) internal view returns (uint256) {
+        if ((juries.caseOf(trial).revealed >> juror) & 1 == 0) return Codes.NONE;
+        return uint256(juries.ballotOf((trial << 4) | juror));
+    }
+
+    function _isActive(uint256 seat) internal view returns (bool) {
+        return seats.seatOf(seat).state == ISeats.State.Active;
+    }
+
+    function _withdrawable(address n) internal view returns (uint256) {
+        IStakes.Node memory s = stakes.nodeOf(n);
+        return s.pool != 0 || s.frozen != 0 || clock < s.releaseAt ? 0 : s.stake;
+    }
+
     function _inner(uint256 sequence) internal view returns (bytes32) {
         return _innerOf(sequence, files[pool][sequence]);
     }
@@ -493,7 +575,7 @@ contract Network is Deployer {
     function _commit(uint256 lane, uint256 round, uint256 member, uint256 codes) internal {
         (, address[] memory voters,,) = court.committeeOf(pool, lane, round);
         address voter = voters[member];
-        bytes32 hash = court.ballotHash(pool, lane, round, voter, codes, keccak256("verdict"), keccak256("salt"));
+        bytes32 hash = _ballotHash(pool, lane, round, voter, codes, keccak256("verdict"), keccak256("salt"));
         vm.prank(voter);
         court.commit(pool, lane, round, member, hash);
     }

@@ -26,7 +26,7 @@ contract Planting is Network {
             Slot memory s = planted[step][i];
             leaves[i] = s.node == address(0)
                 ? keccak256(abi.encode("padding", step, i))
-                : canaries.leafOf(_salt(step, i), pool, step, s.node, s.counter);
+                : _leafOf(_salt(step, i), pool, step, s.node, s.counter);
         }
     }
 
@@ -116,8 +116,8 @@ contract Planting is Network {
     }
 
     function _consent(FileData memory f, bytes32 salt) internal view returns (bytes memory) {
-        bytes32 leaf = canaries.leafOf(salt, pool, f.step, f.node, f.counter);
-        return _sign(nodeKeys[f.node], canaries.consentDigest(leaf));
+        bytes32 leaf = _leafOf(salt, pool, f.step, f.node, f.counter);
+        return _sign(nodeKeys[f.node], _decoyDigest(leaf));
     }
 
     /// @dev Files of the tests have a one-leaf tree: root = keccak256(rowHash).

@@ -45,9 +45,7 @@ interface ICanaries {
     function DEPTH() external view returns (uint256);
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory);
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
-    function consentDigest(bytes32 leaf) external view returns (bytes32);
     function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 rate, uint256 row) external pure returns (bool);
-    function leafOf(bytes32 salt, uint256 pool, uint256 step, address node, uint256 counter) external pure returns (bytes32);
     function open(uint256 pool, uint256 sequence, FileData calldata file, Planted calldata planted, Rollout calldata rollout, uint256 reason) external;
     function params() external view returns (IParams);
 }

@@ -59,7 +59,6 @@ interface ICourt {
     function SEED_TAG() external view returns (bytes32);
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
     function announceService(uint256 pool, string calldata url) external;
-    function ballotHash(uint256 pool, uint256 lane, uint256 round, address voter, uint256 codes, bytes32 verdictHash, bytes32 salt) external view returns (bytes32);
     function ballotOf(uint256 ballot) external view returns (bytes32);
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view;
     function closeCommittee(uint256 pool, uint256 lane, uint256 round) external;
@@ -71,7 +70,6 @@ interface ICourt {
     function isService(uint256 pool, address who) external view returns (bool);
     function openLane(uint256 pool, uint256 lane, uint256 files) external;
     function params() external view returns (IParams);
-    function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time) external view returns (bytes32);
     function registerPool(uint256 pool, PoolTerms calldata terms) external returns (uint256 unbonding);
     function revealAndSettle(uint256 pool, uint256 lane, uint256 round, Opening calldata vote_, FileRef[] calldata files) external;
     function reveal(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash, bytes32 salt) external;

@@ -17,7 +17,6 @@ interface IDilocoRuns {
     }
     error EmptyHash();
     error NotCoordinator();
-    error TooManyContributions();
     error WrongStep(uint256 next);
     event RunOpened(uint256 indexed run, bytes32 indexed document, address indexed coordinator, bytes32 start);
     event StepRecorded(uint256 indexed run, uint256 indexed step, bytes32 state, uint256 number, bytes32 entry, Contribution[] contributions);

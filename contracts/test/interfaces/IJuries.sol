@@ -96,6 +96,5 @@ interface IJuries {
     function summon(uint256 pool, uint256 sequence, uint256 files, uint256[] calldata excluded, address excludedOwner) external returns (uint256 trial);
     function trialCount() external view returns (uint256);
     function verdictOf(uint256 trial) external view returns (bool done, uint256 code);
-    function votesOf(uint256 trial) external view returns (uint256[] memory votes);
     function vote(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external;
 }

@@ -77,7 +77,6 @@ interface IPools {
     error WrongStatus(Status status);
     event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
     event FeesWithdrawn(uint256 indexed seat, address indexed owner, uint256 amount);
-    event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
     event FileFinalized(uint256 file, uint256 code, uint256 slashed);
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
     event FileResolved(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time);

@@ -12,15 +12,13 @@ interface ISeats {
         Closed
     }
     struct Seat {
-        address owner;
-        uint56 bond;
-        State state;
-        uint32 activeFrom;
         address voter;
+        uint56 bond;
+        uint16 frozen;
+        address owner;
+        State state;
         uint32 leftEpoch;
         uint32 releaseAt;
-        uint16 frozen;
-        bool bondless;
     }
     error AlreadyOptedIn();
     error BadGroup(uint256 group);
@@ -41,7 +39,6 @@ interface ISeats {
     error UnknownEpoch();
     error WrongAddress(address expected, address actual);
     error ZeroVoter();
-    event Collected(uint256 indexed seat, address indexed collector, uint256 amount);
     event SeatClosed(uint256 indexed seat, address indexed owner, uint256 bond);
     event SeatFrozen(uint256 indexed seat, uint256 frozen);
     event SeatLeft(uint256 indexed seat, uint256 epoch, bool evicted);
@@ -64,8 +61,8 @@ interface ISeats {
     function epochBlocks() external view returns (uint256);
     function fine(uint256 seat, uint256 amount, address collector) external returns (uint256 taken);
     function freeze(uint256 seat) external;
-    function groupsOf(uint256 seat) external view returns (uint256[] memory groups);
     function leaveSeat(uint256 seat) external;
+    function membershipsOf(uint256 seat) external view returns (uint256 word);
     function minBond() external view returns (uint256);
     function openSeat(uint256 seat, address voter, uint256[] calldata groups) external returns (uint256);
     function opened() external view returns (uint256);
@@ -75,7 +72,6 @@ interface ISeats {
     function params() external view returns (IParams);
     function penalise(uint256 seat, uint256 amount, address to) external returns (uint256 taken);
     function release(uint256 seat) external;
-    function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256);
     function seatOf(uint256 seat) external view returns (Seat memory);
     function setVoter(uint256 seat, address voter) external;
     function topUp(uint256 seat) external;

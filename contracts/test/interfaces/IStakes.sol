@@ -20,8 +20,6 @@ interface IStakes {
         uint256 fees;
         uint256 reward;
         uint256 rewardBps;
-        uint256 minStake;
-        uint256 lockedUntil;
         address collector;
     }
     error AlreadyRegistered();
@@ -55,7 +53,6 @@ interface IStakes {
     function MAX_STAKE() external view returns (uint256);
     function bind(address node, uint256 pool, uint256 minStake) external returns (address operator, uint256 stake);
     function burn() external;
-    function consentDigest(address node, address operator, address sponsor, uint256 expiry) external view returns (bytes32);
     function deposit(address node, uint256 amount) external;
     function freeze(address node) external;
     function loanOf(address node) external view returns (address sponsor, uint256 amount);
@@ -64,10 +61,8 @@ interface IStakes {
     function params() external view returns (IParams);
     function registerNode(address node, address operator, uint24 pool, uint256 amount, uint256 expiry, bytes calldata consent) external;
     function release(address node) external;
-    function slash(address node, Slash calldata order) external returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left);
-    function stakeOf(address node) external view returns (uint256);
+    function slash(address node, Slash calldata order) external returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left, uint256 pool);
     function unbind(address node, uint256 releaseAt) external;
     function unburnt() external view returns (uint256);
-    function withdrawable(address node) external view returns (uint256);
     function withdraw(address node, uint256 amount) external;
 }

@@ -187,14 +187,18 @@ abstract contract Ledger is Planting {
         }
     }
 
+    /// @dev A dispute or canary holds the file.
+    function _held(uint256 sequence) internal {
+        GhostFile storage f = ghostFiles[sequence];
+        f.phase = Phase.Disputed;
+        if (!Codes.isPaid(f.code)) return;
+        ghostAccounts[f.node].spent += f.units;
+        ++ghostAccounts[f.node].unsettled;
+    }
+
     function _foldFile(Vm.Log memory log, bytes32 t, uint256 sequence) private {
         GhostFile storage f = ghostFiles[sequence];
-        if (t == IPools.FileDisputed.selector) {
-            f.phase = Phase.Disputed;
-            if (!Codes.isPaid(f.code)) return;
-            ghostAccounts[f.node].spent += f.units;
-            ++ghostAccounts[f.node].unsettled;
-        } else if (t == IPools.FileResolved.selector) {
+        if (t == IPools.FileResolved.selector) {
             (uint256 code, uint256 time) = abi.decode(log.data, (uint256, uint256));
             _resolved(f, code, time);
         } else if (t == IPools.FileFinalized.selector) {

@@ -57,7 +57,7 @@ abstract contract MoneyChecks is World {
     function stakesAndBondsAreBalances() external view {
         uint256 sum;
         for (uint256 i = 0; i < stakers.length; ++i) {
-            require(stakes.stakeOf(stakers[i]) == ghostStake[stakers[i]], "a stake");
+            require(stakes.nodeOf(stakers[i]).stake == ghostStake[stakers[i]], "a stake");
             require(stakes.nodeOf(stakers[i]).frozen == ghostStakeFrozen[stakers[i]], "a stake's freezes");
             sum += ghostStake[stakers[i]];
         }
@@ -92,11 +92,11 @@ abstract contract MoneyChecks is World {
     function _owedToJurors(uint256 trial) private view returns (uint256 sum) {
         GhostTrial storage j = ghostTrials[trial];
         if (!j.concluded) return j.deposit;
-        uint256[] memory votes = juries.votesOf(trial);
-        for (uint256 i = 0; i < votes.length; ++i) {
-            if (votes[i] == Codes.NONE || j.closed & (1 << i) != 0) continue;
-            if (votes[i] == Codes.UNAVAILABLE) sum += Codes.isVerdict(j.code) ? 0 : j.attempt;
-            else if (j.code == Codes.NONE || Codes.kind(votes[i]) == Codes.kind(j.code)) sum += j.fee;
+        for (uint256 i = 0; i < j.jurors.length; ++i) {
+            uint256 code = _jurorVote(trial, i);
+            if (code == Codes.NONE || j.closed & (1 << i) != 0) continue;
+            if (code == Codes.UNAVAILABLE) sum += Codes.isVerdict(j.code) ? 0 : j.attempt;
+            else if (j.code == Codes.NONE || Codes.kind(code) == Codes.kind(j.code)) sum += j.fee;
         }
     }
 
@@ -125,7 +125,7 @@ abstract contract MoneyChecks is World {
             // out of its pool for so long that whatever it did there should be final
             if (stakes.nodeOf(n).pool != pool && clock >= stakes.nodeOf(n).releaseAt) continue;
             uint256 files = ghostAccounts[n].unsettled - (ghostAccounts[n].slashed ? _heldAsPaid(n) : 0);
-            require(stakes.stakeOf(n) >= files * _fees(), "too little at stake");
+            require(stakes.nodeOf(n).stake >= files * _fees(), "too little at stake");
         }
     }
 

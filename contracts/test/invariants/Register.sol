@@ -188,6 +188,7 @@ abstract contract Register is Ledger {
             (uint256 place, uint256 round, uint256 code) = abi.decode(log.data, (uint256, uint256, uint256));
             GhostRound storage r = ghostRounds[(lane << 1) | round];
             r.codes = Codes.set(r.codes, place, code);
+            if (code == Codes.DISPUTED) _held((lane << 4) | place);
         }
     }
 

@@ -96,7 +96,7 @@ abstract contract SeatHandler is World {
     }
 
     function _isIn(uint256 seat, uint256 group) private view returns (bool) {
-        uint256[] memory groups = seats.groupsOf(seat);
+        uint256[] memory groups = _groupsOf(seat);
         for (uint256 i = 0; i < groups.length; ++i) {
             if (groups[i] == group) return true;
         }

@@ -67,9 +67,9 @@ abstract contract StateChecks is World {
             ISeats.Seat memory s = seats.seatOf(seat);
             GhostSeat storage g = ghostSeats[seat];
             require(s.bond == g.bond && s.frozen == g.frozen, "bond");
-            require((s.activeFrom != 0) == g.active, "active");
+            require(_isActive(seat) == g.active, "active");
             if (g.active) require(g.bond >= BOND / 2, "a seat without a live bond is active");
-            else require(seats.groupsOf(seat).length == 0, "a seat that left is in a group");
+            else require(_groupsOf(seat).length == 0, "a seat that left is in a group");
         }
     }
 
@@ -95,10 +95,9 @@ abstract contract StateChecks is World {
             ++size;
         }
         require(seats.countAt(group, epoch) == size, "group's size");
-        uint256 found;
-        for (uint256 place = 0; place < size; ++place) {
-            found |= 1 << seats.seatAt(group, place, epoch);
+        for (uint256 seat = 1; seat <= seats.opened(); ++seat) {
+            if (seats.seatOf(seat).bond < seats.minBond()) expected &= ~(1 << seat);
         }
-        require(found == expected, "group's seats");
+        require(_setOf(group, epoch) == expected, "group's seats");
     }
 }

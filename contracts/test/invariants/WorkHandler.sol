@@ -57,7 +57,7 @@ abstract contract WorkHandler is World {
     }
 
     function _receipt(address n, bytes32 fileHash, uint256 time) internal view returns (Receipt memory) {
-        bytes32 digest = court.receiptDigest(pool, n, fileHash, 1, time);
+        bytes32 digest = _receiptDigest(pool, n, fileHash, 1, time);
         return Receipt(1, uint40(time), _sign(key("service"), digest));
     }
 
@@ -117,7 +117,7 @@ abstract contract WorkHandler is World {
         for (uint256 i = 0; i < 4; ++i) {
             address n = nodes[(who % 4 + i) % 4];
             Account memory a = _account(pool, n);
-            if (a.limit != 0 || a.removed || a.slashed || stakes.stakeOf(n) < defaultTerms().minStake) continue;
+            if (a.limit != 0 || a.removed || a.slashed || stakes.nodeOf(n).stake < defaultTerms().minStake) continue;
             vm.prank(n);
             pools.join(pool, n, type(uint256).max, "", "");
             return _reach("rejoin");
@@ -146,7 +146,7 @@ abstract contract WorkHandler is World {
         uint256 most;
         for (uint256 i = 0; i < everyNode.length && most == 0; ++i) {
             n = everyNode[(who % everyNode.length + i) % everyNode.length];
-            most = stakes.withdrawable(n);
+            most = _withdrawable(n);
         }
         if (most == 0) return;
         for (uint256 i = 0; i < sequences.length; ++i) {

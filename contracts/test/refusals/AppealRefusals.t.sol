@@ -139,7 +139,7 @@ contract AppealRefusalsTest is Refusing {
         _no(stranger, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.AppealOver.selector);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_SAMPLING);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         _no(stranger, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.NoAppeal.selector);
     }
 

@@ -62,7 +62,7 @@ contract CanaryRefusalsTest is Refusing {
         assertEq(canaries.canaryOf(pool, s).trial, 0);
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.CANARY);
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(_account(pool, node).frozen, 0);
         assertEq(stakes.nodeOf(node).frozen, 0);
         _blocks(4);

@@ -51,7 +51,7 @@ contract CourtRefusalsTest is Refusing {
         _blocks(4);
         (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn) = court.committeeOf(pool, 0, 0);
         assertFalse(drawn);
-        bytes32 hash = court.ballotHash(pool, 0, 0, voters[0], _all(1), keccak256("verdict"), keccak256("salt"));
+        bytes32 hash = _ballotHash(pool, 0, 0, voters[0], _all(1), keccak256("verdict"), keccak256("salt"));
         _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), Voting.NotVoter.selector);
         _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 7, hash)), Voting.NotVoter.selector);
         _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 4, hash)), Voting.NotVoter.selector);

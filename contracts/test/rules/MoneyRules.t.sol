@@ -26,7 +26,7 @@ contract MoneyRulesTest is Network {
         _closeAll(1, 0);
         assertEq(_pool(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(_account(pool, node).unsettled, 0);
     }
 
@@ -37,7 +37,7 @@ contract MoneyRulesTest is Network {
         assertEq(_claim(15), 16 * 1e9);
         _closeAll(0, 0);
         assertEq(token.balanceOf(address(pools)), BUDGET - 16 * (1e9 + FEES));
-        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).stake, STAKE);
         assertEq(_account(pool, node).unsettled, 0);
     }
 
@@ -49,7 +49,7 @@ contract MoneyRulesTest is Network {
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none()); // takes 1.03 of 1,000
-        assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
+        assertEq(stakes.nodeOf(node).stake, STAKE - 1e9 - FEES);
         _refused(_next(node, 1, 0), abi.encodePacked(IPools.NotMember.selector));
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeTooLow.selector, STAKE - 1e9 - FEES, STAKE));
         vm.prank(operator);
@@ -113,7 +113,7 @@ contract MoneyRulesTest is Network {
         assertLt(verdict, vests);
         _wait(vests - clock);
         _conclude(forged); // nobody appealed
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         assertEq(_account(pool, node).barrier, verdict);
         bytes32 inner = _inner(early);
         vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, verdict));

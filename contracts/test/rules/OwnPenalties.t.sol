@@ -24,7 +24,7 @@ contract OwnPenaltiesTest is Accusing {
         uint256 s = _decided(node, Codes.MALFORMED);
         _passWindow();
         pools.finalize(pool, s, _ref(s), _none());
-        assertEq(stakes.stakeOf(node), STAKE - MALFORMED_COST - FEES);
+        assertEq(stakes.nodeOf(node).stake, STAKE - MALFORMED_COST - FEES);
     }
 
     /// The rest of the stake is locked for the pool's unbonding time, and the node can come back to no pool of it.
@@ -38,7 +38,7 @@ contract OwnPenaltiesTest is Accusing {
         assertEq(n.lastPool, pool);
         assertEq(n.frozen, 0);
         assertEq(n.releaseAt, clock + _pool(pool).unbonding);
-        assertEq(stakes.withdrawable(node), 0);
+        assertEq(_withdrawable(node), 0);
     }
 
     function test_aCommittee() public {
@@ -115,7 +115,7 @@ contract OwnPenaltiesTest is Accusing {
         _judged(refuted, Codes.ACCEPT);
         assertEq(token.balanceOf(operator) - before, COMPENSATION);
         _judged(upheld, Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), STAKE * 3 / 10);
+        assertEq(stakes.nodeOf(node).stake, STAKE * 3 / 10);
     }
 
     /// A first jury of two whose majority the second one overturns.

@@ -124,7 +124,7 @@ contract VotePricesTest is Losses {
         _juryVotes(trial, Codes.REJECT_WEIGHTS);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).stake, 0);
         _passWindow();
         _closeAll(0, 0);
         _closeAll(0, 1);
