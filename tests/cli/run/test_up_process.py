@@ -152,7 +152,7 @@ def test_before_the_first_file_up_repeats_what_the_worker_says() -> None:
     assert earned_line(State(), 1, "0xA", 0) == "no file handed in yet"
 
 
-def test_an_unopened_vote_of_an_owners_seat_is_due(tmp_path: Path) -> None:
+def test_an_owners_only_seat_and_its_unopened_vote_are_told(tmp_path: Path) -> None:
     profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=ProfileKey(keystore=tmp_path / "key.json"))
     keystore.create(profile.key.keystore, "password", work_factor=1024)
     state, turn = make_state(make_sub()), drawn(commits={1: bytes(32)})
@@ -163,8 +163,10 @@ def test_an_unopened_vote_of_an_owners_seat_is_due(tmp_path: Path) -> None:
     suite = SimpleNamespace(params=SimpleNamespace(values=lambda: {"withheldPenalty": 2 * 10**8}))
     up: Any = object.__new__(ValidatorUp)
     up.session, up.profile = SimpleNamespace(state=lambda: state, suite=suite), profile
-    up.process = SimpleNamespace(run=lambda report, due: ran.append(due))
+    up.process = SimpleNamespace(run=lambda *said: ran.extend(said))
     up.work()
-    assert ran[0]() == "1 vote not opened yet; each that is missing costs 0.2 tokens"
+    report, due = ran
+    assert report() == "1 seat active · fees 0 tokens, penalties 0 tokens"
+    assert due() == "1 vote not opened yet; each that is missing costs 0.2 tokens"
     turn.reveals[1] = VOTES[1]
-    assert ran[0]() == ""
+    assert due() == ""
