@@ -1,10 +1,12 @@
-"""`python -m benchmarks [name …] [--quick]`: run benchmarks and print one JSON object per benchmark, as its last line.
+"""`python -m benchmarks name … [--quick]`: run benchmarks and print one JSON object per benchmark, as its last line.
+Without a name: list them.
 
 A benchmark is a module of this package with `run(quick: bool, progress: Callable[[str], None]) -> dict`, whose further
 parameters are options for it alone. A full run is kept in benchmarks/results/<name>.json.
 """
 
 import argparse
+import ast
 import importlib
 import inspect
 import json
@@ -35,6 +37,10 @@ def names() -> dict[str, str]:
     return {name: ".".join(path.relative_to(HERE.parent).with_suffix("").parts) for name, path in modules}
 
 
+def _source(module: str) -> str:
+    return (HERE.parent / module.replace(".", "/")).with_suffix(".py").read_text()
+
+
 def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
     """Run one benchmark in this process; `extra` are parameters that its `run` must know."""
     if PEERS.is_dir():
@@ -52,7 +58,7 @@ def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
 def main(arguments: Sequence[str]) -> int:
     known = names()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="One JSON object as the last line.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known)}; all without one")
+    parser.add_argument("names", nargs="*", metavar="name", help="a list of them without one")
     parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped, if it can")
     parser.add_argument("--only", metavar="TEXT", help="only the parts whose name contains this")
@@ -65,7 +71,10 @@ def main(arguments: Sequence[str]) -> int:
     extra = {name: value for name in ("resume", "only", "seed", *NUMBERS) if (value := getattr(options, name))}
     if wrong := sorted(set(options.names) - set(known)):
         parser.error(f"no benchmark {wrong[0]!r}; choose of {', '.join(known)}")
-    wanted = options.names or list(known)
+    if not (wanted := options.names):
+        for name, module in known.items():
+            print(f"{name:16}{(ast.get_docstring(ast.parse(_source(module))) or '').splitlines()[0]}")
+        return 0
     if len(wanted) == 1 and os.environ.get(PREPARED) == "1":
         one(wanted[0], options.quick, extra)
         return 0

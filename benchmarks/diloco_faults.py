@@ -1,4 +1,4 @@
-"""`python -m benchmarks diloco_faults`: kills, joins and leaves of DiLoCo workers and of their coordinator.
+"""Kills, joins and leaves of DiLoCo workers and of their coordinator.
 
 Processes with a real bucket between them; inner steps cost next to nothing. Does training go on by itself, is any outer
 step lost or made twice, and how long does a killed worker take to make an outer step again? `python -m

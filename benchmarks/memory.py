@@ -1,5 +1,4 @@
-"""Memory of training a model of 300 million parameters, on one rank and on four of gloo, beside what
-`muster pool train --plan` says.
+"""Memory of training 300 million parameters, on one rank and on four of gloo, beside what the trainer's plan says.
 
 `python -m benchmarks memory [--quick]`. Ranks are processes that load the model and take two steps of two rows each;
 bytes are what the worst of them has resident beyond what it has after the same with a model of one small block. Keys:

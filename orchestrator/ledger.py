@@ -78,20 +78,27 @@ def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:
                     slashed=account.slashed,
                 )
             )
-    fees, slashed = fees_paid(state, pool_id), Counter[str]()
-    for seat in state.seats.values():
-        slashed[seat.owner] += seat.penalised
+    fees, lost = fees_paid(state, pool_id), penalties(state, pool_id)
     return entries + [
         LedgerEntry(
-            address=owner, role="validator", payee=owner, earned=fees[owner], fees=fees[owner], slashed=slashed[owner]
+            address=owner, role="validator", payee=owner, earned=fees[owner], fees=fees[owner], slashed=lost[owner]
         )
-        for owner in sorted({*slashed, *fees})
+        for owner in sorted({*fees, *(seat.owner for seat in state.seats.values())})
     ]
 
 
 def fees_paid(state: State, pool_id: int) -> Counter[str]:
     """Return owner of seats → base units that it was paid for votes in committees and juries of the pool."""
     return paid_out(state, "fee", "jury", pool_id=pool_id)
+
+
+def penalties(state: State, pool_id: int) -> Counter[str]:
+    """Return owner of seats → base units that its seats lost in the pool."""
+    out = Counter[str]()
+    for slash in state.slashes:
+        if slash.kind == "seat" and slash.pool == pool_id:
+            out[state.seats[int(slash.who)].owner] += slash.amount
+    return out
 
 
 def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:

@@ -15,7 +15,7 @@ from orchestrator.background import BackgroundTask
 from orchestrator.chain import ChainWatcher, PoolView
 from orchestrator.dashboard.evidence import Evidence
 from orchestrator.db import Database, StepReportRow
-from orchestrator.heartbeats import HeartbeatStore
+from orchestrator.heartbeats import KEY_SHARED, HeartbeatStore
 from orchestrator.relay import Relay
 from orchestrator.scheduling.aggregates import ConsumedFiles, load_consumed, store_consumed
 from orchestrator.scheduling.leases import Leases
@@ -88,10 +88,12 @@ class Service:
         return work.WorkLease(lease=lease.id, expires=lease.expires, longest=longest, **work_of_lease)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
-        self.heartbeats.store(address, body, self.clock())
+        now = self.clock()
+        shared = self.heartbeats.store(address, body, now).is_shared(now)
         expires = self.leases.renew(address, body.leases) if body.leases else None
         step, releases = self._step(), self.releases()
         notice = releases.notice(body.version, step or 0) if releases and body.version else ""
+        notice = KEY_SHARED if shared else notice
         return work.HeartbeatResponse(
             next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION, notice=notice
         )

@@ -393,9 +393,9 @@ def _around(limits: WatchLimits, facts: Facts) -> Iterator[Alarm]:
     idle = facts.now - facts.progressed if facts.progressed is not None else 0.0
     if service.state == "dead":
         yield Alarm("process_gone", "no heartbeat comes from the process")
-    elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
-        lacks = f": {service.trouble}" if service.trouble else ""
-        yield Alarm("process_in_trouble", f"the process does not get what it needs{lacks}")
+    elif (lacks := service.phase == "trouble" or "CANNOT SERVE" in service.phase) or service.trouble:
+        what = ["the process does not get what it needs"] * lacks + [service.trouble] * bool(service.trouble)
+        yield Alarm("process_in_trouble", ": ".join(what))
     elif not facts.process_stalled and idle > limits.stall_seconds:
         yield Alarm("process_stalled", f"the process computes and has got nothing done for {idle:.0f} s")
     if service.trainer.startswith("stopped: "):

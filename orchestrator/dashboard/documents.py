@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from chain.indexer.records import Account, Seat, Slash, Status, Submission
-from orchestrator.heartbeats import Heartbeat, node_state
-from orchestrator.ledger import fees_paid, label, rows
+from orchestrator.heartbeats import KEY_SHARED, Heartbeat, node_state
+from orchestrator.ledger import fees_paid, label, penalties, rows
 from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
@@ -164,8 +164,18 @@ class Snapshot:
             claimed=account.paid,
             slashed=account.slashed,
             ejected=account.eject_label if account.ejected else None,
-            **_health(self.heartbeats.get(account.node), self.node_state(account)),
+            **self._health(self.heartbeats.get(account.node), self.node_state(account)),
         )
+
+    def _health(self, heartbeat: Heartbeat | None, state: NodeState) -> dict[str, Any]:
+        if heartbeat is None:
+            return {"state": state}
+        body = heartbeat.body
+        copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
+        in_trouble = body.phase == "trouble" and body.waits
+        trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
+        trouble = KEY_SHARED if heartbeat.is_shared(self.now) else trouble
+        return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
 
     def owners(self) -> Iterator[tuple[str, list[Seat], Heartbeat | None, NodeState]]:
         """Yield every owner of seats with the newest heartbeat of its keys and its state."""
@@ -182,7 +192,8 @@ class Snapshot:
         return self.answers.get("validators", self._validators)
 
     def _validators(self) -> list[run.ValidatorEntry]:
-        fees, votes = fees_paid(self.state, self.pool_id), Counter[int]()  # seat → files it revealed a vote on
+        fees, lost = fees_paid(self.state, self.pool_id), penalties(self.state, self.pool_id)
+        votes = Counter[int]()  # seat → files it revealed a vote on
         for lane in self.state.lanes_of(self.pool_id):
             for voting_round in lane.rounds:
                 for member in voting_round.reveals:
@@ -193,8 +204,8 @@ class Snapshot:
                 seats=[run.SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
                 votes=sum(votes[seat.seat] for seat in seats),
                 fees=fees[owner],
-                penalised=sum(seat.penalised for seat in seats),
-                **_health(newest, state),
+                penalised=lost[owner],
+                **self._health(newest, state),
             )
             for owner, seats, newest, state in self.owners()
         ]
@@ -204,7 +215,7 @@ class Snapshot:
         known = {account.node for account in self.accounts}
         known |= {key for seat in self.state.seats.values() for key in (seat.owner, seat.voter)}
         return [
-            run.OtherEntry(address=address, role=beat.body.role, **_health(beat, node_state(beat, self.now)))
+            run.OtherEntry(address=address, role=beat.body.role, **self._health(beat, node_state(beat, self.now)))
             for address, beat in self.heartbeats.items()
             if address not in known
         ]
@@ -256,7 +267,7 @@ class Snapshot:
 
     def slashes(self) -> list[run.SlashEntry]:
         """Return the penalties of nodes and seats, newest first."""
-        return slash_entries(slash for slash in reversed(self.state.slashes) if slash.pool in (self.pool_id, 0))
+        return slash_entries(slash for slash in reversed(self.state.slashes) if slash.pool == self.pool_id)
 
     def disputes(self) -> list[run.DisputeEntry]:
         return [
@@ -293,16 +304,6 @@ class Snapshot:
                 }
                 entries.append(run.ChallengeEntry(**vars(challenge) | shown))
         return entries
-
-
-def _health(heartbeat: Heartbeat | None, state: NodeState) -> dict[str, Any]:
-    if heartbeat is None:
-        return {"state": state}
-    body = heartbeat.body
-    copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
-    in_trouble = body.phase == "trouble" and body.waits
-    trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
-    return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
 
 
 def record(service: Service, recent: int | None = None) -> run.RunRecord:

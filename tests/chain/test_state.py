@@ -10,6 +10,7 @@ from eth_utils.crypto import keccak
 from chain.contracts import INVITE, FailingRollout, refused_file
 from chain.errors import ContractError
 from chain.indexer.records import MAX_MIRROR, MOST_NODE_MIRRORS, Status
+from orchestrator.ledger import penalties
 from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
@@ -107,7 +108,8 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     assert final.votes_code == Code.REJECT_SAMPLING
     paid = [suite.juries.close(trial, j).send() for j in range(5)]
     assert paid == [2 * FEE] * 5
-    assert any(s.kind == "seat" for s in state.slashes)
+    lost = sum(seat.penalised for seat in state.seats.values())
+    assert 0 < penalties(state, game.pool).total() == lost, "every penalty is some pool's"
     game.deployed.chain.later(120)
     assert game.claim(node) == 1000 * RATE
     compare(game)
@@ -228,6 +230,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     slash = state.params["canarySlash"]
     assert canary.slashed == dict.fromkeys(canary.accused, slash)
     assert {(s.kind, s.amount) for s in state.slashes} == {("seat", slash)}
+    assert penalties(state, game.pool).total() == sum(seat.penalised for seat in state.seats.values())
     assert game.again(sub).status == Status.CANARY
     assert not state.accounts[game.pool, node.address].ejected
     game.deployed.chain.later(61)

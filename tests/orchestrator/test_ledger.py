@@ -116,11 +116,14 @@ def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
     assert (after.held, after.burnt, after.free) == (before.held - 1000, 1000, before.free)
 
 
-def test_validators_fees_are_rows_of_their_own() -> None:
+def test_validators_fees_and_penalties_in_this_pool_are_rows_of_their_own() -> None:
     chain = started(NODE, voters=[VOTER])
     chain.settle(NODE, chain.submit(NODE, 0), Code.ACCEPT)
     chain.fee(700, 0)
-    chain.emit("Seats", "SeatPenalised", seat=1, amount=50, bond=8950)
+    chain.create(pool=2)
+    for pool, amount in ((1, 50), (2, 60)):
+        chain.emit("Court", "MemberAbsent", ballot=pool << 64 | 1 << 16, penalty=amount)
+        chain.emit("Seats", "SeatPenalised", seat=1, amount=amount, bond=9000 - amount)
     (row,) = [row for row in rows(replay(chain.events), 1, 0) if row.role == "validator"]
     assert (row.address, row.role, row.fees, row.slashed) == (VOTER.address, "validator", 700, 50)
 
