@@ -139,7 +139,7 @@ def test_who_gets_a_lease_and_who_waits_for_what(
 def test_who_waits_asks_again_by_how_long_files_take_and_how_many_wait() -> None:
     def seconds(typical: float, waiting: int) -> float:
         queue = replace(FOUR, pace=Pace(typical=typical), asked={f"0x{n}": 10.0 for n in range(waiting)})
-        decision = decide(RULE, queue, Requester("0xe", 0, 0), None, 10.0)
+        decision = decide(queue, Requester("0xe", 0, 0), None, 10.0)
         assert isinstance(decision, Wait)
         return decision.seconds
 

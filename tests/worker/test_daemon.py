@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -50,7 +51,8 @@ def test_a_worker_whose_file_waits_rests(
     monkeypatch.setattr(decide, "_most_waiting", lambda *_: most_waiting)
     service, did = ScriptedService(files=1, relays=False), Counter[str]()
     worker = world.start(service)
-    worker._config.poll_seconds = 0.5
+    config: Any = worker._config
+    config.poll_seconds = 0.5
 
     def counted(owner: object, name: str) -> None:
         real = getattr(owner, name)
