@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from chain.indexer.state import State
@@ -32,6 +32,11 @@ _HALTED = {
     "understaffed": "too few seats judge the pool: it takes no work until more opt in",
 }
 _COLUMNS = [getattr(LeaseRow, name) for name in Lease._fields]
+_CHANGED = (
+    select(*_COLUMNS, LeaseRow.open, LeaseRow.change)
+    .where(LeaseRow.change > bindparam("seen"))
+    .order_by(LeaseRow.change)
+)  # built once: every request for a lease runs it
 
 
 class LeaseStore:
@@ -86,8 +91,7 @@ class LeaseStore:
 
     def sync(self, session: Session) -> None:
         """Read what was changed, by this replica or others."""
-        changed = select(*_COLUMNS, LeaseRow.open, LeaseRow.change).where(LeaseRow.change > self._seen)
-        for *fields, is_open, number in session.execute(changed.order_by(LeaseRow.change)):
+        for *fields, is_open, number in session.execute(_CHANGED, {"seen": self._seen}):
             with self._lock:
                 self._seen = max(self._seen, number)
                 self._keep(Lease(*fields))
