@@ -237,13 +237,13 @@ class Lookout:
         self.state: State | None = None
 
     def look(self) -> Facts:
-        """Raises ConfigError for what a person has to put right."""
+        """Raises ConfigError for what a person has to put right before the first good look at the chain."""
         now, config, chain_error, chain = time.time(), self._config, "", {}
         try:
             chain = self._look_at_chain(now)
-        except ConfigError:
-            raise
         except MusterError as error:
+            if isinstance(error, ConfigError) and self.state is None:
+                raise
             chain_error = error.what
         pool = self.state.pools.get(config.pool) if self.state else None
         service, service_error = None, ""
