@@ -88,8 +88,8 @@ class LocalFaucet:
             self._ask("anvil_stopImpersonatingAccount", [owner])
 
 
-def get_funds(suite: Suite, step: UpStep) -> None:
-    """Return once the key has the ether or tokens that a step says it lacks."""
+def get_funds(suite: Suite, step: UpStep, is_due: Callable[[], bool] = lambda: True) -> None:
+    """Return once the key has the ether or tokens that a step says it lacks, or the step `is_due` no more."""
     chain, address, missing, local = suite.client.chain_id, step.address, step.amount, LocalFaucet.of(suite)
     balance: Callable[[str], int] = suite.token.balance_of if step.do is UpDo.TOKENS else suite.client.balance
     have = balance(address)
@@ -114,6 +114,8 @@ def get_funds(suite: Suite, step: UpStep) -> None:
         while there < have + missing:
             time.sleep(_FUNDS_SECONDS)
             with suppress(UnreachableError):
+                if not is_due():
+                    return
                 there = balance(address)
 
 
@@ -229,7 +231,7 @@ class Up(ABC, Generic[F]):
             for what, key in self.keys().items():
                 typer.echo(f"{what}'s key: {ensure_key(key.keystore, key.password_file)} in {key.keystore}")
         elif step.do in (UpDo.ETHER, UpDo.TOKENS):
-            get_funds(self.session.suite, step)
+            get_funds(self.session.suite, step, lambda: self.next_step(self.facts()).do is step.do)
         elif step.do is UpDo.ASK:
             terms, question = self.terms(facts, step.amount)
             typer.echo(terms)
