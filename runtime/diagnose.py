@@ -99,10 +99,10 @@ class WatchConfig(DaemonConfig, WatchLimits):
 @dataclass(frozen=True)
 class ServiceFacts:
     """From the pool's service: `problems` that it tells itself, its `version`, a `notice` of when the pool accepts ours
-    no more, how far our clock is ahead of its own in
-    seconds, whether the run has `finished`. `state` and `phase`: what it last heard of the process that is watched,
-    which got `done` that many files; `trouble`: what that lacks; `trainer`: the trainer's phase. `storage_error`: why
-    the pool's configuration cannot be had from its storage."""
+    no more, how many seconds our clock is ahead of its own (`clock_offset`), whether the run has `finished`. `state`
+    and `phase`: what it last heard of the process that is watched, which got `done` that many files; `trouble`: what
+    that lacks; `trainer`: the trainer's phase. `storage_error`: why the pool's configuration cannot be had from its
+    storage."""
 
     ready: bool = True
     problems: tuple[str, ...] = ()
