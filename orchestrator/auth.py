@@ -193,7 +193,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     or 429 (no BodyMemory left)."""
     too_large = HttpError(413, f"the body is larger than {limit} bytes", "send less")
     declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
+    if not declared.isdecimal() or len(declared) > 18 or int(declared) > limit:
         raise too_large
     memory: BodyMemory = request.app.state.body_memory
     client, body, held = client_key(request.scope), bytearray(), 0

@@ -2,8 +2,10 @@
 
 import json
 import threading
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
 from sqlalchemy import select
 
 from orchestrator.db import Database, HeartbeatRow
@@ -86,7 +88,8 @@ class HeartbeatStore:
             for address, last_seen, body in rows:
                 known = self._newest.get(address)
                 if known is None or known.last_seen <= last_seen:
-                    self._newest[address] = self._parsed(body, last_seen)
+                    with suppress(ValidationError):  # it is of a version of muster with other fields
+                        self._newest[address] = self._parsed(body, last_seen)
                 self._read_up_to = max(self._read_up_to, last_seen)
             return dict(self._newest)
 

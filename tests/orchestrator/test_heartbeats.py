@@ -3,7 +3,9 @@
 from itertools import product
 
 import pytest
+from sqlalchemy import update
 
+from orchestrator.db import HeartbeatRow, StepReportRow
 from orchestrator.heartbeats import KEY_SHARED, Heartbeat, HeartbeatStore, node_state
 from protocol.api.run import NodeState
 from protocol.api.work import HEARTBEAT_SECONDS, HeartbeatRequest
@@ -66,6 +68,19 @@ def test_what_a_process_lacks_is_its_newest_wait_in_its_own_words(desk: Desk) ->
         desk.beat(NODE, phase=phase, waits=told)
         desk.now += 1
         assert desk.get(f"nodes/{NODE.address}")["trouble"] == expected
+
+
+def test_rows_of_a_version_with_other_fields_hide_no_others(desk: Desk) -> None:
+    desk.beat(NODE)
+    desk.beat(CHEAT)
+    desk.report(0, evaluation=desk.evaluation(0, 0.25))
+    desk.report(1, evaluation=desk.evaluation(1, 0.25))
+    with desk.db.session() as session:
+        session.execute(update(HeartbeatRow).where(HeartbeatRow.address == CHEAT.address).values(body='{"a": 1}'))
+        session.execute(update(StepReportRow).where(StepReportRow.step == 0).values(body='{"a": 1}'))
+    desk.service.heartbeats = HeartbeatStore(desk.db)
+    assert list(desk.service.heartbeats.newest()) == [NODE.address]
+    assert [report.step for report in desk.service.reports()] == [1]
 
 
 def test_two_processes_with_one_key_are_named_and_lose_nothing(desk: Desk) -> None:

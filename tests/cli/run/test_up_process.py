@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -117,15 +118,23 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 60, "it does not wait the five minutes"
 
 
-def test_what_is_due_is_not_waited_for_when_the_chain_is_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MusterError("the chain does not answer"),
+        OSError(28, "no space left on device"),
+        sqlite3.OperationalError("full"),
+    ],
+)
+def test_what_cannot_be_seen_ends_no_process_and_is_not_waited_for(tmp_path: Path, failure: Exception) -> None:
     up = process(tmp_path, SLEEPING)
     up.start()
 
-    def due() -> str:
-        raise MusterError("the chain does not answer")
+    def fail() -> str:
+        raise failure
 
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert up.run(str, due) == 0
+    assert up.run(fail, fail) == 0
 
 
 def test_it_looks_at_once_and_then_every_so_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
