@@ -23,7 +23,8 @@ class ChainClient(ChainReader):
     """Reads from a chain and, with an account, sends transactions. Thread-safe.
 
     The constructor checks that an endpoint answers within `patience` seconds (UnreachableError) and serves `chain_id`
-    (ConfigError). Receipts are polled every `poll` seconds; what is not mined `bump_after` seconds later is outbid.
+    (ConfigError). Receipts are polled after `poll` seconds, then ever less often; what is not mined `bump_after`
+    seconds later is outbid.
     """
 
     def __init__(

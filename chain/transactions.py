@@ -145,6 +145,7 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
 
 _PRICE_REQUESTS: list[Request] = [("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])]
 _CHECK_EVERY = 2.0
+_SLOWEST_POLL = 1.0
 _LOW_BALANCE = 20  # transactions
 _REMEMBERED = 256
 
@@ -317,7 +318,7 @@ class Sender:
             if now >= next_log:
                 log.info("waiting for %s to be mined (%s)", pending.call.label, pending.hashes[-1])
                 next_log = now + 10.0
-            time.sleep(self._poll)
+            time.sleep(max(self._poll, min(_SLOWEST_POLL, (now - pending.started) / 4)))
 
     def _receipt(self, pending: PendingTransaction) -> dict[str, Any] | None:
         for answer in self._chain.batch([("eth_getTransactionReceipt", [h]) for h in pending.hashes]):

@@ -215,8 +215,10 @@ def switch(prefix: Path, version: str) -> None:
     try:
         if (installed := try_out(prefix)) != version:
             raise MusterError(f"muster {installed} is there instead of {version}", "nothing was changed")
-    except BaseException:
+    except BaseException as error:
         exchange(next_prefix, prefix)
+        if isinstance(error, MusterError):
+            (next_prefix / _UNFINISHED).touch()
         raise
 
 

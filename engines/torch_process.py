@@ -8,6 +8,7 @@ import platform
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,7 @@ def torch_environment(threads: int = 1) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
         # glibc otherwise returns every large tensor to the kernel and faults its pages in again: up to twice as slow.
         "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -87,6 +89,7 @@ def prepare_vllm(device: str, ranks: int = 1) -> bool:
     defaults = {"VLLM_USE_V2_MODEL_RUNNER": "0" if device == "cpu" else "1"}
     for name, value in (VLLM_DEFAULTS | defaults).items():
         os.environ.setdefault(name, value)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     if device == "cpu":
         os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -109,6 +109,7 @@ class VllmEngine(Engine):
                 max_model_len=length,
                 max_num_seqs=self.max_batch,
                 disable_log_stats=True,
+                use_tqdm_on_load=False,
                 logits_processors=[SECOND if self._second else FIRST],
                 worker_extension_cls=EXTENSION,
                 tensor_parallel_size=self._ranks,

@@ -16,7 +16,7 @@ from protocol.errors import ConfigError, UnreachableError
 
 SCHEMA_VERSION = "2"
 BUSY_SECONDS = 10.0
-# Connections of one process to PostgreSQL, at most.
+# Connections of one process to PostgreSQL, at most: half for those who write, half for those who read.
 _POOL_SIZE = 16
 # PostgreSQL's advisory lock while a replica creates the tables: "muster" in ASCII.
 _CREATION_LOCK = 0x6D7573746572
@@ -159,9 +159,11 @@ class Database:
         # The dialect's `insert`, which knows ON CONFLICT.
         self.insert: Callable[..., Any] = sqlite.insert if self.is_sqlite else postgresql.insert
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
-        self._readers = sessionmaker(self.engine.execution_options(reading=True), expire_on_commit=False)
+        # Connections of their own: whoever reads within a change must not wait for those who wait for that change.
+        self._reading_engine = _engine(url).execution_options(reading=True)
+        self._readers = sessionmaker(self._reading_engine, expire_on_commit=False)
         with ExitStack() as stack:
-            stack.callback(self.engine.dispose)
+            stack.callback(self.close)
             try:
                 _create_tables(self.engine)
             except OperationalError as error:
@@ -206,6 +208,7 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+        self._reading_engine.dispose()
 
 
 def default_url(home: Path) -> str:
@@ -217,7 +220,7 @@ def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() == "postgresql":
-            return sa.create_engine(parsed, pool_size=_POOL_SIZE, max_overflow=0, pool_pre_ping=True)
+            return sa.create_engine(parsed, pool_size=_POOL_SIZE // 2, max_overflow=0, pool_pre_ping=True)
         if parsed.get_backend_name() != "sqlite":
             raise ValueError("this kind is not supported")
         if parsed.database:

@@ -44,7 +44,7 @@ from storage.keys import object_key
 from storage.s3 import Bucket
 
 log = logging.getLogger("muster.orchestrator")
-PRUNE_SECONDS = 5.0
+PRUNE_SECONDS = 30.0
 # By which workers find their configuration file.
 _WORKER_CONFIG = "MUSTER_ORCHESTRATOR_CONFIG"
 

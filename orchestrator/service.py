@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
+from pydantic import ValidationError
 from sqlalchemy import select
 
 from orchestrator.auth import HttpError
@@ -15,7 +15,7 @@ from orchestrator.background import BackgroundTask
 from orchestrator.chain import ChainWatcher, PoolView
 from orchestrator.dashboard.evidence import Evidence
 from orchestrator.db import Database, StepReportRow
-from orchestrator.heartbeats import HeartbeatStore
+from orchestrator.heartbeats import KEY_SHARED, HeartbeatStore
 from orchestrator.relay import Relay
 from orchestrator.scheduling.aggregates import ConsumedFiles, load_consumed, store_consumed
 from orchestrator.scheduling.leases import Leases
@@ -62,7 +62,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
-        self._read, self._releases, self._unsigned = b"", cast("Releases | None", None), ""
+        # The releases file as it was last read, the last valid one, and what is wrong with it.
+        self._releases: tuple[bytes, Releases | None, str] = b"", None, ""
         shape = self.config.work
         self.evidence = Evidence(self.uploads.pool, shape, self.store.get)
         rule = Rule.of(self.config, self.lease_seconds or 3 * self.heartbeat_seconds)
@@ -72,11 +73,8 @@ class Service:
 
     def request_lease(self, address: str, body: work.LeaseRequest) -> work.LeaseResponse:
         """Grant a lease, or say when to ask again. Raises HttpError 403 for a node that may not work."""
-        if (
-            (releases := self.releases())
-            and (why := releases.refusal(body.version, self._step() or 0))
-            and body.version
-        ):
+        releases = self.releases()
+        if releases and body.version and (why := releases.refusal(body.version, self._step() or 0)):
             return work.NoLease(wait=_UPGRADE_SECONDS, reason=why)
         decision = self.leases.request(address, body.counter, body.ready)
         if isinstance(decision, Refuse):
@@ -88,10 +86,12 @@ class Service:
         return work.WorkLease(lease=lease.id, expires=lease.expires, longest=longest, **work_of_lease)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
-        self.heartbeats.store(address, body, self.clock())
+        now = self.clock()
+        shared = self.heartbeats.store(address, body, now).is_shared(now)
         expires = self.leases.renew(address, body.leases) if body.leases else None
         step, releases = self._step(), self.releases()
         notice = releases.notice(body.version, step or 0) if releases and body.version else ""
+        notice = KEY_SHARED if shared else notice
         return work.HeartbeatResponse(
             next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION, notice=notice
         )
@@ -100,21 +100,27 @@ class Service:
         return self.view.usable_step(self.view.state)
 
     def releases(self) -> Releases | None:
-        """Return which versions the pool accepts; None if its owner has signed nothing about it."""
-        try:
-            data = read_bounded(self.releases_file, _RELEASES_BYTES, "releases ") if self.releases_file else b""
-        except MusterError:
-            return None  # there is no such file
+        """Return which versions the pool accepts, by the last valid file that is still there; None if its owner has
+        signed nothing about it."""
+        seen, valid, problem = self._releases
         pool = self.view.pool(self.view.state)
-        if data != self._read and pool is not None:
-            self._read, self._releases, self._unsigned = data, None, ""
+        if self.releases_file is None or pool is None:
+            return valid
+        try:
+            data = read_bounded(self.releases_file, _RELEASES_BYTES, "releases ")
+        except MusterError as error:
+            is_missing = isinstance(error.__context__, FileNotFoundError)
+            self._releases = (b"", None, "") if is_missing else (b"", valid, error.what)
+            return self._releases[1]
+        if data != seen:
             try:
                 releases = parse_response(endpoints.RELEASES.answer, data, str(self.releases_file))
                 releases.check(self.uploads.pool, pool.owner)
-                self._releases = releases
+                valid, problem = releases, ""
             except MusterError as error:
-                self._unsigned = error.what
-        return self._releases
+                problem = error.what
+            self._releases = data, valid, problem
+        return valid
 
     def report_step(self, address: str, body: work.StepRequest) -> work.StepResponse:
         """Store the trainer's report. Raises HttpError 403 unless it is the owner's, 400 if its evaluation is not."""
@@ -137,10 +143,15 @@ class Service:
         return work.StepResponse(step=body.step)
 
     def reports(self) -> list[ReportEntry]:
-        """Return the trainer's reports by step."""
+        """Return the trainer's reports by step, without those of a version with other fields."""
+        reports = list[ReportEntry]()
         with self.db.reading() as session:
-            rows = session.scalars(select(StepReportRow).order_by(StepReportRow.step))
-            return [ReportEntry(**json.loads(row.body), reported=row.reported) for row in rows]
+            for row in session.scalars(select(StepReportRow).order_by(StepReportRow.step)):
+                try:
+                    reports.append(ReportEntry(**json.loads(row.body), reported=row.reported))
+                except ValidationError:
+                    log.debug("the report of step %d is of another version of muster", row.step)
+        return reports
 
     def consumed(self) -> ConsumedFiles:
         """Return which files were trained on."""
@@ -153,4 +164,4 @@ class Service:
         if self.view.error and not any(problem.endswith(self.view.error) for problem in problems):
             problems.insert(0, self.view.error)
         self.releases()
-        return [*problems, *filter(None, [self._unsigned])]
+        return [*problems, *filter(None, [self._releases[2]])]

@@ -99,10 +99,10 @@ class WatchConfig(DaemonConfig, WatchLimits):
 @dataclass(frozen=True)
 class ServiceFacts:
     """From the pool's service: `problems` that it tells itself, its `version`, a `notice` of when the pool accepts ours
-    no more, how far our clock is ahead of its own in
-    seconds, whether the run has `finished`. `state` and `phase`: what it last heard of the process that is watched,
-    which got `done` that many files; `trouble`: what that lacks; `trainer`: the trainer's phase. `storage_error`: why
-    the pool's configuration cannot be had from its storage."""
+    no more, how many seconds our clock is ahead of its own (`clock_offset`), whether the run has `finished`. `state`
+    and `phase`: what it last heard of the process that is watched, which got `done` that many files; `trouble`: what
+    that lacks; `trainer`: the trainer's phase. `storage_error`: why the pool's configuration cannot be had from its
+    storage."""
 
     ready: bool = True
     problems: tuple[str, ...] = ()
@@ -237,13 +237,13 @@ class Lookout:
         self.state: State | None = None
 
     def look(self) -> Facts:
-        """Raises ConfigError for what a person has to put right."""
+        """Raises ConfigError for what a person has to put right before the first good look at the chain."""
         now, config, chain_error, chain = time.time(), self._config, "", {}
         try:
             chain = self._look_at_chain(now)
-        except ConfigError:
-            raise
         except MusterError as error:
+            if isinstance(error, ConfigError) and self.state is None:
+                raise
             chain_error = error.what
         pool = self.state.pools.get(config.pool) if self.state else None
         service, service_error = None, ""
@@ -393,9 +393,9 @@ def _around(limits: WatchLimits, facts: Facts) -> Iterator[Alarm]:
     idle = facts.now - facts.progressed if facts.progressed is not None else 0.0
     if service.state == "dead":
         yield Alarm("process_gone", "no heartbeat comes from the process")
-    elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
-        lacks = f": {service.trouble}" if service.trouble else ""
-        yield Alarm("process_in_trouble", f"the process does not get what it needs{lacks}")
+    elif (lacks := service.phase == "trouble" or "CANNOT SERVE" in service.phase) or service.trouble:
+        what = ["the process does not get what it needs"] * lacks + [service.trouble] * bool(service.trouble)
+        yield Alarm("process_in_trouble", ": ".join(what))
     elif not facts.process_stalled and idle > limits.stall_seconds:
         yield Alarm("process_stalled", f"the process computes and has got nothing done for {idle:.0f} s")
     if service.trainer.startswith("stopped: "):

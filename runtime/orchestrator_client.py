@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import random
+import secrets
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -32,6 +33,7 @@ RETRY_SECONDS = 10.0  # longest pause after a heartbeat that failed
 LEAST_SECONDS = 1.0  # the shortest pause between heartbeats that a service may ask for
 _TICKETS = 3
 _JOIN_SECONDS = 3600
+_INSTANCE = secrets.token_hex(8)  # of this process
 
 
 class OrchestratorClient:
@@ -148,6 +150,7 @@ def heartbeat(
         role=role,
         name=name,
         version=VERSION,
+        instance=_INSTANCE,
         engine=printable(engine, 63),
         phase=printable(phase, 63),
         step=step,

@@ -141,7 +141,7 @@ class BusyError(UnreachableError):
     def __init__(self, what: str, answer: httpx.Response) -> None:
         super().__init__(f"{what} (status {answer.status_code})", _HINT)
         after = answer.headers.get("retry-after", "")
-        self.retry_after = float(after) if after.isdigit() and len(after) < 4 else None
+        self.retry_after = float(after) if after.isdecimal() and len(after) < 4 else None
 
 
 def _pause(attempt: RetryCallState) -> float:

@@ -159,6 +159,14 @@ def pause(tries: int) -> float:
     return min(_FIRST_PAUSE * 2.0 ** min(tries - 1, 16), _LONGEST_PAUSE)
 
 
+def _save(path: Path, document: Document, mode: int) -> None:
+    """Write a document, as far as the disk has room: what is only in memory is told and posted alike."""
+    try:
+        write_atomic(path, document.model_dump_json().encode(), mode=mode)
+    except OSError as error:
+        log.warning("cannot write %s: %s", path, error.strerror)
+
+
 class Outbox:
     """Letters in the file `path`, at most MOST: the oldest is dropped for a new one, and counted. Thread-safe. `send`
     posts and returns the status, or raises httpx.HTTPError. Raises ConfigError for a secret that cannot be used."""
@@ -177,7 +185,7 @@ class Outbox:
         return len(self._letters)
 
     def put(self, event: str, fields: Mapping[str, Any], now: float) -> None:
-        """A letter for every webhook that wants the event, on disk when this returns."""
+        """A letter for every webhook that wants the event, on disk when this returns if it has room."""
         with self._lock:
             for hook in self._hooks:
                 if hook.wants(event):
@@ -227,7 +235,7 @@ class Outbox:
 
     def _write(self) -> None:
         document = OutboxDocument(letters=tuple(self._letters.values()), dropped=self.dropped)
-        write_atomic(self._path, document.model_dump_json().encode(), mode=0o600)
+        _save(self._path, document, 0o600)
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
@@ -294,7 +302,7 @@ class Watcher:
                 self._tell(item.event, item.what)
         if memory != self.memory:
             # After the letters: a kill in between tells twice rather than never.
-            write_atomic(self._memory_path, memory.model_dump_json().encode())
+            _save(self._memory_path, memory, 0o644)
             self.memory = memory
 
     def _tell(self, event: str, what: str, hint: str = "", **more: str) -> None:

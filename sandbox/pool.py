@@ -70,10 +70,10 @@ class SandboxPool:
             raise ScoringUnavailable(f"no sandbox became free within {_MAKE_SECONDS:.0f} s", "try again later")
         try:
             try:
-                return self._once(program, limits)
+                return self._once(self._waiting() or self._started(), program, limits)
             except _ProcessEnded as error:
                 _log.warning("a sandbox process ended and is replaced: %s", error.what)
-                return self._once(program, limits)
+                return self._once(self._started(), program, limits)
         finally:
             self._free.release()
 
@@ -90,11 +90,15 @@ class SandboxPool:
         with _machines_fault(_START_SECONDS):
             return start("sandbox.pool", self.image, env=_environment(), seconds=_START_SECONDS)
 
-    def _once(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        try:
-            process = self._idle.pop()
-        except IndexError:
-            process = self._started()
+    def _waiting(self) -> subprocess.Popen[bytes] | None:
+        """Return an idle process that has not ended, if there is one."""
+        with suppress(IndexError):
+            while (process := self._idle.pop()).poll() is not None:
+                end(process)
+            return process
+        return None
+
+    def _once(self, process: subprocess.Popen[bytes], program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
         given = vars(program) | {"stdin": program.stdin.decode("latin-1")}
         request = json.dumps({"program": given, "limits": vars(limits)}).encode() + b"\n"
         try:

@@ -28,8 +28,9 @@ _TRIES, _PAUSE, _SECONDS = 3, 1.0, 30.0
 class Store:
     """The server. `objects`: by key."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.objects: dict[str, bytes] = {}
+        self.clock = clock
         self.secret = b"of the access key"
 
     def handle(self, request: httpx.Request) -> httpx.Response:
@@ -60,7 +61,7 @@ class Store:
         expires, signature = query.get("expires", ["0"])[0], query.get("signature", [""])[0]
         size = request.headers.get("content-length", "") if request.method == "PUT" else ""
         given = request.headers.get("x-amz-checksum-sha256", "")
-        return time.time() <= int(expires) and signature == self.sign(request.method, key, size, given, int(expires))
+        return self.clock() <= int(expires) and signature == self.sign(request.method, key, size, given, int(expires))
 
     def sign(self, method: str, key: str, size: str, checksum: str, expires: int) -> str:
         content = "\n".join((method, key, size, checksum, str(expires)))
@@ -152,7 +153,7 @@ class SimulatedBucket:
 
 def serve(network: Network, scheduler: Scheduler) -> tuple[Store, Callable[[], Process]]:
     """Start a bucket; return it, and what starts its server again after a kill."""
-    store = Store()
+    store = Store(lambda: scheduler.now)
     SimulatedBucket.network, SimulatedBucket.store = network, store
 
     def start() -> Process:

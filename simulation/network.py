@@ -37,7 +37,7 @@ class Network:
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self._scheduler, self.random = scheduler, random
         self.weather = Weather()
-        self.servers: dict[str, tuple[Process, Any]] = {}
+        self.servers: dict[str, tuple[Process, Any, bool]] = {}
         self.partitions: set[tuple[str, str]] = set()
         self.onlookers: set[str] = set()
         """Processes whose exchanges take no time and never fail."""
@@ -51,8 +51,9 @@ class Network:
         lib.close = lambda self: None
         FailoverProvider._post = json_rpc(self)  # type: ignore[method-assign,assignment]
 
-    def serve(self, host: str, process: Process, handler: Any) -> None:
-        self.servers[host] = process, handler
+    def serve(self, host: str, process: Process, handler: Any, waits: bool = False) -> None:
+        """Let a process answer for a host, by a task for each exchange if its handler `waits` for anything."""
+        self.servers[host] = process, handler, waits
 
     def exchange(self, request: httpx.Request) -> httpx.Response:
         """Carry an HTTP request to its server and the answer back, as a client's thread sees it."""
@@ -96,23 +97,30 @@ class Network:
             raise httpx.ConnectTimeout(f"{host} cannot be reached")
         if server is None or not server[0].alive:
             raise httpx.ConnectError(f"{host} refuses the connection")
-        process, handler = server
+        process, handler, waits = server
         scheduler.trace(client, host, what)
         if random.random() < weather.lose_request:
             self._lost(host, read)
         if random.random() < weather.duplicate:
             self.faults += 1
-            self._started(process, what, lambda: ask(handler))
-        waiting = self._started(process, what, lambda: ask(handler))
-        if not waiting.wait(transport._left(read)):
-            raise httpx.ReadTimeout(f"{host} is silent")
-        if waiting.answer is None:
+            if waits:
+                self._started(process, what, lambda: ask(handler))
+            else:
+                ask(handler)
+        if waits:
+            exchange = self._started(process, what, lambda: ask(handler))
+            if not exchange.wait(transport._left(read)):
+                raise httpx.ReadTimeout(f"{host} is silent")
+            answer = exchange.answer
+        else:
+            answer = ask(handler)
+        if answer is None:
             raise httpx.RemoteProtocolError(f"{host} closed the connection")
         scheduler.sleep(random.expovariate(1 / weather.delay))
         if self._cut_off(client, host) or random.random() < weather.lose_answer:
             self._lost(host, read)
         scheduler.touch()
-        return waiting.answer
+        return answer
 
     def _client(self) -> str:
         return self._scheduler.current.process.name if self._scheduler.current else "simulator"

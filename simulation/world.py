@@ -415,7 +415,7 @@ class World:
                     task.start()
                 assert self.scheduler.current is not None
                 handler = network.application(app, self.scheduler, SERVICE)
-                self.network.serve(SERVICE, self.scheduler.current.process, handler)
+                self.network.serve(SERVICE, self.scheduler.current.process, handler, waits=True)
                 threading.Event().wait()
 
         return body

@@ -41,7 +41,7 @@ class Worker:
         self._progress = WorkerProgress(self._stopping)
         self._submitter = Submitter(collaborators, self._progress, self._stopping)
         self._ahead = collaborators.ahead
-        self._loaded = b""
+        self._loaded, self._look_due = b"", 0.0
         self._threads, self._submitting = ThreadPoolExecutor(MOST_LEASES, "file"), ThreadPoolExecutor(1, "submitting")
         self._making: dict[int, Future[None]] = {}
         self._next: WorkLease | None = None  # of another policy step, which begins once nothing is made of this one
@@ -106,7 +106,12 @@ class Worker:
                 thread.result()
 
     def _look(self) -> Decision:
-        state, pool = self._client.refresh(), self._client.pool()
+        """Decide by a state of the chain that is at most `poll_seconds` old: somebody who waits for a lease asks more
+        often."""
+        if time.monotonic() >= self._look_due:
+            self._client.refresh()
+            self._look_due = time.monotonic() + self._config.poll_seconds
+        state, pool = self._client.state, self._client.pool()
         self._submitter.follow(state)
         seeds = self._client.seeds(pool.terms.maxLag) if pool else {}
         entries, making = self._collaborators.journal.all(), set(self._making)
@@ -121,8 +126,9 @@ class Worker:
             self._handing.result()
             self._handing = None
         does = {Do.HAND_IN: self._submitter.hand_in, Do.SUBMIT: self._submitter.submit, Do.WAIT: self._submitter.ask}
-        if decision.entry is not None:
-            self._handing = self._submitting.submit(self._try, does[decision.do], decision.entry)
+        entry = decision.entry
+        if entry is not None and (decision.do is not Do.WAIT or self._submitter.may_ask(entry)):
+            self._handing = self._submitting.submit(self._try, does[decision.do], entry)
 
     def _try(self, act: Callable[[JournalEntry], None], entry: JournalEntry) -> None:
         try:

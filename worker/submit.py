@@ -170,9 +170,13 @@ class Submitter:
             self.handed_in.add(entry.stem)
             progress.leases.pop(entry.counter, None)
 
+    def may_ask(self, entry: JournalEntry) -> bool:
+        """Return whether `ask` would ask now."""
+        return entry.receipt is not None and time.monotonic() >= self._asked + _ASK_SECONDS
+
     def ask(self, entry: JournalEntry) -> None:
         """Ask the service, from time to time, what became of a file that it has."""
-        if entry.receipt is not None and time.monotonic() >= self._asked + _ASK_SECONDS:
+        if entry.receipt is not None and self.may_ask(entry):
             self._ask(entry, entry.receipt.size)
 
     def _ask(self, entry: JournalEntry, size: int) -> bool:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -146,7 +147,7 @@ class UpProcess:
                     next_report = time.monotonic() + _REPORT_SECONDS
                     try:
                         line = report()
-                    except MusterError as error:
+                    except (MusterError, OSError, sqlite3.Error) as error:  # a full disk ends no healthy process
                         line = f"trouble: {error}; the process goes on by itself"
                     if line != shown:
                         shown = line
@@ -163,7 +164,7 @@ class UpProcess:
         while not self._at_once.is_set() and time.monotonic() < end:
             try:
                 left = due()
-            except MusterError as error:
+            except (MusterError, OSError, sqlite3.Error) as error:
                 typer.echo(f"what is due cannot be seen: {error}", err=True)
                 return
             if not left:

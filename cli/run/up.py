@@ -8,8 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from functools import cached_property
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -38,7 +37,7 @@ from protocol.api.endpoints import POOL
 from protocol.api.work import JoinRequest
 from protocol.config import PoolConfig
 from protocol.encoding import load_document, show_tokens
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.files import write_atomic
 from protocol.identity import PoolId
 from protocol.waits import WAITS, wait_for
@@ -89,8 +88,8 @@ class LocalFaucet:
             self._ask("anvil_stopImpersonatingAccount", [owner])
 
 
-def get_funds(suite: Suite, step: UpStep) -> None:
-    """Return once the key has the ether or tokens that a step says it lacks."""
+def get_funds(suite: Suite, step: UpStep, is_due: Callable[[], bool] = lambda: True) -> None:
+    """Return once the key has the ether or tokens that a step says it lacks, or the step `is_due` no more."""
     chain, address, missing, local = suite.client.chain_id, step.address, step.amount, LocalFaucet.of(suite)
     balance: Callable[[str], int] = suite.token.balance_of if step.do is UpDo.TOKENS else suite.client.balance
     have = balance(address)
@@ -111,8 +110,13 @@ def get_funds(suite: Suite, step: UpStep) -> None:
     typer.echo(f"{step.why}: send {what}{where} to {address}{source}")
     typer.echo("This goes on by itself once it is there; Ctrl-C stops it, and it can be run again.")
     with WAITS.on(f"{what} at {address}"):
-        while balance(address) < have + missing:
+        there = have
+        while there < have + missing:
             time.sleep(_FUNDS_SECONDS)
+            with suppress(UnreachableError):
+                if not is_due():
+                    return
+                there = balance(address)
 
 
 # Before anything else
@@ -227,7 +231,7 @@ class Up(ABC, Generic[F]):
             for what, key in self.keys().items():
                 typer.echo(f"{what}'s key: {ensure_key(key.keystore, key.password_file)} in {key.keystore}")
         elif step.do in (UpDo.ETHER, UpDo.TOKENS):
-            get_funds(self.session.suite, step)
+            get_funds(self.session.suite, step, lambda: self.next_step(self.facts()).do is step.do)
         elif step.do is UpDo.ASK:
             terms, question = self.terms(facts, step.amount)
             typer.echo(terms)
@@ -279,6 +283,7 @@ class NodeUp(Up[NodeFacts]):
     def __init__(self, profile: Profile, wanted: int = 0, yes: bool = False, invite: Path | None = None) -> None:
         super().__init__(profile, yes)
         self._told = ""
+        self._lends: bool | None = None
         self._wish: JoinRequest | None = None
         if profile.node is None:
             raise ConfigError("the profile names no key of the node", "add a table [node], or: muster init operator")
@@ -307,18 +312,17 @@ class NodeUp(Up[NodeFacts]):
             operator_needs=ONBOARDING_GAS * price,
             tokens=self.session.suite.token.balance_of(operator),
             wanted=self.wanted,
-            sponsored=self.lent,
+            sponsored=self.lent(),
             invited=self.invite is not None,
         )
 
-    @cached_property
     def lent(self) -> bool:
-        """Whether the pool's service lends, asked once; what it lends is the pool's least stake."""
+        """Return whether the pool's service lends, asked until it answers; what it lends is the pool's least stake."""
         url = self.profile.service or self.pool_of(self.session.state()).service_url
-        try:
-            return bool(url) and not self.wanted and ask_service(url, POOL).lends
-        except MusterError:
-            return False
+        if self._lends is None and url and not self.wanted:
+            with suppress(MusterError):
+                self._lends = ask_service(url, POOL).lends
+        return bool(self._lends)
 
     def pool_config(self) -> PoolConfig:
         """Return the pool's configuration document. Raises UnreachableError, IntegrityError."""

@@ -5,6 +5,7 @@ survive `kill -9`. The access key is made on the first start: DIR/etc/credential
 """
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -33,7 +34,9 @@ def main() -> int:
         import eventlet
 
         # First of all: its search for locks stumbles over pydantic's models, which the server's modules bring.
+        logging.disable()  # It would complain of the locks behind our file locks, which no green thread takes.
         eventlet.monkey_patch(all=False, socket=True, select=True, thread=True, time=True)
+        logging.disable(logging.NOTSET)
         from localnet.services.swift import SwiftServer
         from localnet.services.swift_conf import prepare
     except ImportError as error:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from chain.indexer.records import Account, Seat, Slash, Status, Submission
-from orchestrator.heartbeats import Heartbeat, node_state
+from orchestrator.heartbeats import KEY_SHARED, Heartbeat, node_state
 from orchestrator.ledger import fees_paid, label, penalties, rows
 from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
@@ -164,8 +164,18 @@ class Snapshot:
             claimed=account.paid,
             slashed=account.slashed,
             ejected=account.eject_label if account.ejected else None,
-            **_health(self.heartbeats.get(account.node), self.node_state(account)),
+            **self._health(self.heartbeats.get(account.node), self.node_state(account)),
         )
+
+    def _health(self, heartbeat: Heartbeat | None, state: NodeState) -> dict[str, Any]:
+        if heartbeat is None:
+            return {"state": state}
+        body = heartbeat.body
+        copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
+        in_trouble = body.phase == "trouble" and body.waits
+        trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
+        trouble = KEY_SHARED if heartbeat.is_shared(self.now) else trouble
+        return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
 
     def owners(self) -> Iterator[tuple[str, list[Seat], Heartbeat | None, NodeState]]:
         """Yield every owner of seats with the newest heartbeat of its keys and its state."""
@@ -195,7 +205,7 @@ class Snapshot:
                 votes=sum(votes[seat.seat] for seat in seats),
                 fees=fees[owner],
                 penalised=lost[owner],
-                **_health(newest, state),
+                **self._health(newest, state),
             )
             for owner, seats, newest, state in self.owners()
         ]
@@ -205,7 +215,7 @@ class Snapshot:
         known = {account.node for account in self.accounts}
         known |= {key for seat in self.state.seats.values() for key in (seat.owner, seat.voter)}
         return [
-            run.OtherEntry(address=address, role=beat.body.role, **_health(beat, node_state(beat, self.now)))
+            run.OtherEntry(address=address, role=beat.body.role, **self._health(beat, node_state(beat, self.now)))
             for address, beat in self.heartbeats.items()
             if address not in known
         ]
@@ -294,16 +304,6 @@ class Snapshot:
                 }
                 entries.append(run.ChallengeEntry(**vars(challenge) | shown))
         return entries
-
-
-def _health(heartbeat: Heartbeat | None, state: NodeState) -> dict[str, Any]:
-    if heartbeat is None:
-        return {"state": state}
-    body = heartbeat.body
-    copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
-    in_trouble = body.phase == "trouble" and body.waits
-    trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
-    return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
 
 
 def record(service: Service, recent: int | None = None) -> run.RunRecord:

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, wraps
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, Field
 
 from chain.deployment import FOLDER, NetworkConfig
-from chain.indexer.records import Pool, Status, Terms
+from chain.indexer.records import Pool, Status, Submission, Terms
 from chain.indexer.state import State
 from orchestrator.auth import HttpError, documented
 from orchestrator.dashboard import documents
@@ -36,6 +36,9 @@ from storage.keys import object_key
 T = TypeVar("T")
 A = TypeVar("A", bound=ResponseBody)
 THROUGHPUT_SECONDS = 600
+DAY_SECONDS = 86_400
+# What an operator's forecast is made from.
+FORECAST_SECONDS = 6 * 3600
 # Newest files that throughput and a validator's votes are taken from.
 RECENT_FILES = 20_000
 RECENT_VOTES = 50
@@ -174,7 +177,8 @@ def get_overview(query: Query) -> views.Overview:
         **newest_rewards(query.reports),
         counts=documents.counts(sum((tally.files for tally in tallies), Counter[str]())),
         tokens=sum(tally.tokens for tally in tallies),
-        throughput=_throughput(query),
+        throughput=_throughput(query, THROUGHPUT_SECONDS),
+        today=_throughput(query, DAY_SECONDS),
         nodes=Counter(node.value for node in nodes),
         validators=Counter(
             node_state.value for _, _, _, node_state in query.owners() if node_state is not run.NodeState.LEFT
@@ -200,12 +204,17 @@ def _networks() -> dict[int, tuple[str, str]]:
     return {network.chain_id: (network.name, network.explorer) for network in known}
 
 
-def _throughput(query: Query) -> views.ThroughputEntry:
+def _throughput(query: Query, most: int) -> views.ThroughputEntry:
     newest = islice(reversed(query.pool.sequences), RECENT_FILES) if query.pool else ()
-    files = (query.state.submissions[query.pool_id, sequence] for sequence in newest)
-    decided = [file for file in files if file.decided_time > query.now - THROUGHPUT_SECONDS]
+    return _decided([query.state.submissions[query.pool_id, sequence] for sequence in newest], query.now, most)
+
+
+def _decided(files: Sequence[Submission], now: float, most: int) -> views.ThroughputEntry:
+    """Return what was decided in the last `most` seconds, or since the first of `files` if that is less."""
+    seconds = max(1, min(most, int(now) - min((file.time for file in files), default=0)))
+    decided = [file for file in files if file.decided_time > now - seconds]
     tokens = sum(file.units for file in decided if file.status is Status.ACCEPTED)
-    return views.ThroughputEntry(seconds=THROUGHPUT_SECONDS, files=len(decided), tokens=tokens)
+    return views.ThroughputEntry(seconds=seconds, files=len(decided), tokens=tokens)
 
 
 def newest_rewards(reports: list[run.ReportEntry]) -> dict[str, Any]:
@@ -352,6 +361,34 @@ def get_node(query: Query, address: AddressInPath) -> run.NodeEntry:
     return query.node(account)
 
 
+@view(endpoints.OPERATOR, "What an operator earns by day, and what unlocks when", 404)
+def get_operator(query: Query, address: AddressInPath) -> views.OperatorView:
+    accounts = [account for account in query.accounts if account.operator == address]
+    if query.pool is None or not accounts:
+        raise HttpError(404, f"{address} operates no node of this pool", "see the list of nodes")
+    own = [row for row in query.ledger() if row.role == "worker" and row.payee == address]
+    amounts = ("earned", "pending", "locked", "vested", "claimed", "slashed")
+    sums = {name: sum(getattr(row, name) for row in own) for name in amounts}
+    files = [file for account in accounts for file in query.state.submissions_of(query.pool_id, account.node)]
+    paid = [file for file in files if file.is_paid and not file.forfeited]
+    days, stakes, nodes = Counter[int](), Counter[int | None](), Counter[int | None]()
+    for file in paid:
+        days[file.decided_time // DAY_SECONDS * DAY_SECONDS] += file.units * query.pool.terms.rate
+    for node in (query.state.nodes[account.node] for account in accounts):
+        unlocks = None if node.pool or node.frozen else node.release_at
+        stakes[unlocks] += node.stake - node.loan
+        nodes[unlocks] += 1
+    locked = [file.final_time for file in paid if file.final_time > query.now]
+    return views.OperatorView(
+        total=run.LedgerEntry(address=address, role="operator", payee=address, **sums),
+        days=[views.DayEntry(day=day, pay=pay) for day, pay in sorted(days.items())],
+        recent=_decided(files, query.now, FORECAST_SECONDS),
+        unlocks=(min(locked), max(locked)) if locked else None,
+        stakes=[views.StakeEntry(stake=stakes[at], nodes=nodes[at], unlocks=at) for at in stakes if stakes[at]],
+        unbonding=query.pool.unbonding,
+    )
+
+
 listing(endpoints.VALIDATORS, "Owners of seats", run.ValidatorEntry, Snapshot.validators)
 
 
@@ -446,17 +483,33 @@ listing(endpoints.LEDGER, "Accounts of the pool", run.LedgerEntry, Snapshot.ledg
 # Search
 
 
-@view(endpoints.SEARCH, "What an address or number names")
+@view(endpoints.SEARCH, "What a name, address or number names")
 def get_hits(query: Query, q: Annotated[str, QueryParameter(min_length=1, max_length=80)]) -> views.Hits:
-    """Nodes, validators, operators and files by the beginning of an address or hash (`0x` and at least four digits);
-    files, policy steps and pools by number."""
-    text, pool = q.strip(), query.pool
-    hits: Iterator[views.HitEntry] = iter(())
-    if pool is not None and re.fullmatch(r"#?[0-9]{1,9}", text):
-        hits = _by_number(query.state, pool, int(text.lstrip("#")))
-    elif pool is not None and re.fullmatch(r"(0x)?[0-9a-fA-F]{4,64}", text):
-        hits = _by_digits(query.state, pool, text.lower().removeprefix("0x"))
-    return views.Hits(query=text, hits=list(islice(hits, MOST_HITS)))
+    """Files, policy steps and pools by number; nodes, validators, operators and files by the beginning of an address or
+    hash (`0x` and at least four digits); nodes, validators and pools by a part of their names."""
+    text, pool, hits = q.strip(), query.pool, dict[tuple[str, str], views.HitEntry]()
+    if pool is not None:
+        number, digits = re.fullmatch(r"#?([0-9]{1,9})", text), re.fullmatch(r"(?:0x)?([0-9a-f]{4,64})", text.lower())
+        for hit in chain(
+            _by_number(query.state, pool, int(number[1])) if number else (),
+            _by_digits(query.state, pool, digits[1]) if digits else (),
+            _by_name(query, text.casefold()) if text else (),
+        ):
+            hits.setdefault((hit.kind, hit.id), hit)
+            if len(hits) == MOST_HITS:
+                break
+    return views.Hits(query=text, hits=list(hits.values()))
+
+
+def _by_name(query: Query, part: str) -> Iterator[views.HitEntry]:
+    named = [("node", account.node, query.heartbeats.get(account.node)) for account in query.accounts]
+    named += [("validator", owner, newest) for owner, _, newest, _ in query.owners()]
+    names = [(kind, address, beat.body.name) for kind, address, beat in named if beat]
+    names.append(("pool", str(query.pool_id), query.config.name))
+    names += [("pool", str(pool.pool), pool.service_url) for pool in query.state.pools.values()]
+    for kind, name_of, name in names:
+        if part in name.casefold():
+            yield views.HitEntry(kind=kind, id=name_of, label=name)
 
 
 def _by_number(state: State, pool: Pool, number: int) -> Iterator[views.HitEntry]:

@@ -42,10 +42,12 @@ def store_consumed(session: Session, step: int, sequences: Iterable[int], known:
     )
 
 
+_REPORTS = select(func.count(), func.max(StepReportRow.reported)).select_from(StepReportRow)
+
+
 def report_version(session: Session) -> tuple[object, ...]:
     """Return a value that changes with every report of the trainer."""
-    query = select(func.count(), func.max(StepReportRow.reported)).select_from(StepReportRow)
-    return tuple(session.execute(query).one())
+    return tuple(session.execute(_REPORTS).one())
 
 
 def load_consumed(session: Session) -> ConsumedFiles:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from chain.indexer.state import State
@@ -32,6 +32,11 @@ _HALTED = {
     "understaffed": "too few seats judge the pool: it takes no work until more opt in",
 }
 _COLUMNS = [getattr(LeaseRow, name) for name in Lease._fields]
+_CHANGED = (
+    select(*_COLUMNS, LeaseRow.open, LeaseRow.change)
+    .where(LeaseRow.change > bindparam("seen"))
+    .order_by(LeaseRow.change)
+)  # built once: every request for a lease runs it
 
 
 class LeaseStore:
@@ -86,22 +91,26 @@ class LeaseStore:
 
     def sync(self, session: Session) -> None:
         """Read what was changed, by this replica or others."""
-        changed = select(*_COLUMNS, LeaseRow.open, LeaseRow.change).where(LeaseRow.change > self._seen)
-        for *fields, is_open, number in session.execute(changed.order_by(LeaseRow.change)):
-            with self._lock:
+        with self._lock:  # a thread that applies what it read before another would open again what that one closed
+            for *fields, is_open, number in session.execute(_CHANGED, {"seen": self._seen}):
                 self._seen = max(self._seen, number)
                 self._keep(Lease(*fields))
                 if not is_open:
                     self.version += self._open.pop(fields[0], None) is not None
 
-    def prune(self, now: float, in_database: bool) -> None:
-        """Drop leases that ran out long ago from memory, and perhaps close them `in_database`."""
+    def prune(self, now: float, in_database: bool, keep: float) -> None:
+        """Drop leases that ran out long ago from memory. Perhaps close them `in_database`, and delete closed ones that
+        were granted `keep` seconds ago, except the newest of each node."""
         with self._lock:
             self._open = {key: lease for key, lease in self._open.items() if lease.expires + EXPIRED_SECONDS > now}
         if in_database:
             expired = LeaseRow.open & (LeaseRow.expires < now - EXPIRED_SECONDS)
             with self._db.session() as session:
                 session.execute(update(LeaseRow).where(expired).values(open=False))
+                newest = select(LeaseRow.node, func.max(LeaseRow.granted)).group_by(LeaseRow.node)
+                is_newest = tuple_(LeaseRow.node, LeaseRow.granted).in_(newest)
+                old = ~LeaseRow.open & (LeaseRow.granted < now - keep) & ~is_newest
+                session.execute(delete(LeaseRow).where(old), execution_options={"synchronize_session": False})
 
     def _keep(self, lease: Lease) -> None:
         self.version += lease.id not in self._open
@@ -207,7 +216,7 @@ class Leases:
 
     def prune(self, leads: bool) -> None:
         """Drop leases that ran out long ago, from the database if this replica `leads`."""
-        self._store.prune(self._clock(), leads)
+        self._store.prune(self._clock(), leads, self._rule.lease_limit)
 
     def _decide(self, address: str, counter: int | None, ready: int | None) -> Decision:
         now, account = self._clock(), self._view.account(self._view.state, address)

@@ -356,8 +356,9 @@ def _full(rule: Rule, queue: QueueState, count: InFlightEntry, room: int) -> Wai
 
 
 def _ask_again(queue: QueueState) -> float:
-    """Return after how many seconds a waiting node asks again, so that all together ask at most 50 times a second."""
-    return min(4.0, max(0.4, len(queue.asked) / 50))
+    """Return after how many seconds a waiting node asks again: a twentieth of what a file takes, so that places stay
+    free for a short time only, and all together ask at most 50 times a second."""
+    return min(4.0, max(0.4, queue.pace.typical / 20, len(queue.asked) / 50))
 
 
 def _overtaking(rule: Rule, queue: QueueState, node: Requester, now: float) -> int:

@@ -212,10 +212,13 @@ class NodeEntry(ParticipantEntry):
 
 
 class SeatEntry(ResponseBody):
+    """A seat; its bond unlocks at `release_at`, 0 before it unbonds."""
+
     seat: int
     voter: str
     bond: Amount
     active: bool
+    release_at: int = 0
 
 
 class ValidatorEntry(ParticipantEntry):

@@ -64,7 +64,7 @@ class PoolEntry(ResponseBody):
 
 
 class ThroughputEntry(ResponseBody):
-    """What was decided within the last `seconds` by chain time: files, and output tokens accepted."""
+    """What was decided within the last `seconds`: files, and output tokens accepted."""
 
     seconds: int
     files: int
@@ -74,7 +74,7 @@ class ThroughputEntry(ResponseBody):
 class Overview(run.RunOutline):
     """Where a run stands, small enough to be asked for often. `map` has the first letter of each node's state, in the
     order of joining. `held`: who has which policy step, newest first. `heldout`: the newest held-out reward, of
-    policy step `heldout_step`."""
+    policy step `heldout_step`. `today`: the last day, or as much of it as the newest files cover."""
 
     chain: ChainEntry
     reward: float | None
@@ -91,6 +91,7 @@ class Overview(run.RunOutline):
     canaries: int
     slashed: Amount
     terms: TermsEntry | None
+    today: ThroughputEntry | None = None
 
 
 class History(ResponseBody):
@@ -229,6 +230,35 @@ class ValidatorView(run.ValidatorEntry):
 
     recent: Rows[VoteEntry]
     slashes: Rows[run.SlashEntry]
+
+
+class DayEntry(ResponseBody):
+    """Base units for files accepted on one day, which begins at `day`, midnight UTC."""
+
+    day: int
+    pay: Amount
+
+
+class StakeEntry(ResponseBody):
+    """Stake of an operator's own in `nodes` nodes, which unlocks at `unlocks`; null while they are members of a pool or
+    a file of theirs is before a jury."""
+
+    stake: Amount
+    nodes: int
+    unlocks: int | None
+
+
+class OperatorView(ResponseBody):
+    """What one operator's nodes earn in this pool: `total` of their accounts, pay by day (oldest first), and what they
+    got accepted lately. `unlocks`: the first and the last time at which locked pay vests. `unbonding`: seconds from
+    leaving until stake unlocks."""
+
+    total: run.LedgerEntry
+    days: Rows[DayEntry]
+    recent: ThroughputEntry
+    unlocks: tuple[int, int] | None
+    stakes: Rows[StakeEntry]
+    unbonding: int
 
 
 class HitEntry(ResponseBody):

@@ -341,11 +341,13 @@ class WaitLine(RequestBody):
 
 
 class HeartbeatRequest(RequestBody):
-    """A sign of life, which renews `leases` up to a limit. `weights`: the newest policy step whose weights are here."""
+    """A sign of life, which renews `leases` up to a limit. `weights`: the newest policy step whose weights are here;
+    `instance`: a name that the process gave itself when it started, by which two with one key are told apart."""
 
     role: Literal["worker", "validator", "trainer"]
     name: Name = ""
     version: Annotated[str, Field(max_length=32, pattern=NO_NUL)] = ""
+    instance: Name = ""
     engine: Name = ""
     phase: Name = ""
     step: StepNumber | None = None
@@ -357,8 +359,8 @@ class HeartbeatRequest(RequestBody):
 
 class HeartbeatResponse(ResponseBody):
     """The next heartbeat is due in `next` seconds; `step` is the newest usable policy step; `lease_expires` is when the
-    first of the leases ends that it named and has, null without one; `version` is the service's; `notice`: whether and
-    when the sender's version gets no new work any more."""
+    first of the leases ends that it named and has, null without one; `version` is the service's; `notice`: that another
+    process works with the sender's key, or whether and when the sender's version gets no new work any more."""
 
     state: Literal["healthy"] = "healthy"
     next: float

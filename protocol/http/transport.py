@@ -107,7 +107,7 @@ def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: 
                     raise IntegrityError(f"{request.url} answers more than {limit} bytes", "check the service")
         finally:
             answer.close()
-    headers = [(name, value) for name, value in answer.headers.items() if name.lower() != "content-encoding"]
+    headers = [(name, value) for name, value in answer.headers.raw if name.lower() != b"content-encoding"]
     return httpx.Response(answer.status_code, headers=headers, content=bytes(data), request=request)
 
 

@@ -43,10 +43,12 @@ class Sandbox:
                     self.close()
                     failure: Exception = error
                     continue
-            if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and not body:
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
                 failure = OSError("it was killed")  # the out-of-memory killer or an operator, not our limits
-                continue
-            return _judge(status, body, limits)
+            elif body[:1] != bytes([rows.CONFINED]):
+                failure = OSError(body.decode("utf-8", "replace") or "it ended early")
+            else:
+                return _judge(status, body[1:], limits)
         raise MusterError(f"the rollout reader failed twice: {first_line(failure)}", "see this machine's load")
 
     def _exchange(self, data: bytes, limits: Limits) -> tuple[int, bytes]:

@@ -178,8 +178,14 @@ def parse(data: bytes, limits: Limits) -> bytes:
 
 
 def _child(data: bytes, limits: Limits, out: int) -> None:
+    """Write CONFINED and what became of the file, or why this machine cannot read any."""
     try:
-        confine(limits.memory_bytes, limits.cpu_seconds, out)
+        try:
+            confine(limits.memory_bytes, limits.cpu_seconds, out)
+        except (OSError, ValueError) as error:
+            os.write(out, str(error).encode())
+            return
+        os.write(out, bytes([rows.CONFINED]))
         try:
             answer = bytes([rows.OK]) + parse(data, limits)
         except MalformedFile as error:
@@ -207,7 +213,8 @@ def _serve_one(data: bytes, limits: Limits) -> tuple[int, bytes]:
     if room < 0:
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    return status, b"".join(chunks)
+    # What writes without end is the file's fault, unlike a SIGKILL of somebody else.
+    return signal.SIGXFSZ if room < 0 else status, b"".join(chunks)
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ MAX_HEADER_BYTES = 4096
 FIXED_ROW_BYTES = 52  # every number of a row, the four counts included
 REQUEST = struct.Struct(">IQ")  # bytes of the limits' JSON, bytes of the file
 ANSWER = struct.Struct(">iQ")  # wait status of the child, bytes of the answer
-OK, REFUSED = 0, 1
+OK, REFUSED, CONFINED = 0, 1, 2
 _HEAD = struct.Struct(">IIQIIfff")
 _NUMBERS = attrgetter(
     "slot", "sample", "problem_seed", "target_length", "finish", "task_reward", "length_penalty", "reward"

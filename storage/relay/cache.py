@@ -135,11 +135,14 @@ class RelayCache:
 
     def put(self, key: str, data: bytes) -> bool:
         """Keep a checked object; return False if it is no longer named, or the disk is full."""
+        part = None
         try:
             part = self.part_file()
             part.append(data)
         except OSError as error:
             log.warning("cannot keep %s: %s", key, error.strerror)
+            if part is not None:
+                part.drop()
             return False
         return self.keep(key, part)
 

@@ -12,7 +12,10 @@ from chain.deployment import Deployment
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.state import group_number
+from cli.profile import Profile, ProfileKey, name_pool
+from cli.run.up import ValidatorUp
 from protocol.accounts import LocalAccount
+from protocol.encoding import show_tokens
 from protocol.verdict import Code
 from runtime import keystore
 from tests.chain.game import Game, work
@@ -266,6 +269,15 @@ def test_only_the_owner_invites(stage: Stage) -> None:
     assert not paper.exists()
 
 
+def validator_up(stage: Stage) -> ValidatorUp:
+    """The `up` of the owner of all seats; nothing is started."""
+    key, voter = (ProfileKey(keystore=stage.key(name).path) for name in ("validator", "voter0"))
+    names = {"deployment": stage.muster.deployment, "rpc": stage.chain.url, "pool": 1}
+    profile = Profile(role="validator", home=stage.folder, cache=stage.folder, key=key, voters=(voter,), **names)
+    return ValidatorUp(profile)
+
+
+@pytest.mark.usefixtures("home")
 def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     operator, node, game = stage.key("operator"), stage.key("node"), stage.game
     step = game.publish()
@@ -277,7 +289,13 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     assert account["pending"] == 1500 * 1_000_000
     claim = ("node", "claim", "--pool", 1, "--node", node.address, *operator.options)
     assert "nothing of" in stage.muster.refused(*claim)
+    up = validator_up(stage)
+    assert up.votes_due() == ""
+    game.draw(first.lane)
+    lost = show_tokens(game.suite.params.values()["withheldPenalty"])
+    assert up.votes_due() == f"3 votes not opened yet; each that is missing costs {lost} tokens"
     game.vote(first.lane, {first.place: Code.ACCEPT, second.place: Code.MALFORMED})
+    assert up.votes_due() == ""
     assert "vests at" in stage.muster.refused(*claim)
     text = stage.muster.ok(*shown).out
     assert "malformed (3 of 3 opened votes: malformed, malformed, malformed)" in text
@@ -334,6 +352,25 @@ def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
     stage.muster.ok(*order, "--yes")
     assert "a jury's verdict" in stage.muster.ok(*shown).json["accounts"][0]["submissions"][-1]["waiting"]
     assert "was refused" in stage.muster.refused(*order, "--yes")
+
+
+def test_a_second_pool_under_one_profile_is_meant_by_its_number_alone(stage: Stage) -> None:
+    muster, owner = Muster(stage.folder / "owner-of-two", stage.muster.deployment, stage.chain.url), stage.key("owner")
+    muster.home.mkdir()
+    named = ("--url", "http://127.0.0.1:1", "--s3", "s3.json", "--deployment", stage.muster.deployment)
+    name_pool(Path(muster.ok("init", "owner", *named, "--json").json["profile"]), 1)
+    config, terms = write_pool_files(muster.home)
+    create = ("pool", "create", "--config", config, "--terms", terms, "--budget", 50, *owner.options, "--yes")
+    assert "pool 2; the profile stays pool 1's: commands about this one need --pool 2" in muster.ok(*create).out
+    first, second = (), ("--pool", 2)
+    before = [muster.ok("pool", "status", *which, "--json").json for which in (first, second)]
+    assert [view["pool"] for view in before] == [1, 2]
+    assert before[1]["service"] == {"key": "", "url": ""}, "the first pool's is not announced as the second's"
+    for which, amount in ((first, 3), (second, 4)):
+        muster.ok("pool", "fund", *which, "--amount", amount, *owner.options, "--yes")
+    after = [muster.ok("pool", "status", *which, "--json").json for which in (first, second)]
+    added = [new["money"]["funded"] - old["money"]["funded"] for old, new in zip(before, after, strict=True)]
+    assert added == [3 * TOKEN, 4 * TOKEN]
 
 
 def test_everybody_leaves_with_their_money(stage: Stage) -> None:

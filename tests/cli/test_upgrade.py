@@ -97,6 +97,26 @@ def test_a_copy_that_was_not_finished_is_nothing_to_go_back_to(tmp_path: Path, m
     assert not tried
 
 
+def test_what_does_not_start_in_its_place_is_nothing_to_go_back_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "venv", tmp_path / "venv.next"
+    for folder, version in ((here, VERSION), (there, NEWER)):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+        (folder / "version").write_text(version)
+
+    def try_out(there: Path) -> str:
+        raise MusterError(f"{(there / 'version').read_text()} does not start")
+
+    monkeypatch.setattr(upgrade, "try_out", try_out)
+    with pytest.raises(MusterError, match=f"{NEWER} does not start"):
+        upgrade.switch(here, NEWER)
+    assert (here / "version").read_text() == VERSION
+    with pytest.raises(ConfigError, match="no version to go back to"):
+        upgrade._change(here, None, None, None, back=True, yes=True)
+
+
 def test_programs_of_a_long_path_start_the_python_beside_them(tmp_path: Path) -> None:
     """Their first line names a shell, since the system takes no long paths and none with spaces there."""
     here, there = tmp_path / "my venv", tmp_path / "my venv.next"

@@ -238,7 +238,7 @@ def test_the_document_is_valid_defines_every_name_and_describes_every_route(docu
         else:
             assert any("$ref" in node for node in nodes(schema_of(responses["200"]))), path
         assert bool(operation.get("security")) == (method == "post"), path
-    assert seen == 38
+    assert seen == 39
     assert document["components"]["securitySchemes"]["RequestSignature"]["name"] == "X-Muster-Signature"
 
 

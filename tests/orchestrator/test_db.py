@@ -1,5 +1,6 @@
 """The database says whose it is, and by which URL; PostgreSQL behaves the same."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,6 +51,11 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
 
 
+def _changes(db: Database) -> None:
+    with db.session() as session:
+        session.execute(text("UPDATE lease_changes SET number = number + 1"))
+
+
 def test_a_nonce_is_used_once_over_all_replicas(replica: Open) -> None:
     stores = one, other = NonceStore(replica()), NonceStore(replica())
     assert one.use(ALICE, b"1" * 32, 1.0)
@@ -74,6 +80,21 @@ def test_heartbeats_are_known_everywhere(replica: Open) -> None:
     one.store(ALICE, HeartbeatRequest(role="worker", name="written late"), 101.0)
     assert HeartbeatStore(replica()).newest() == other.newest() == one.newest()
     assert one.newest()[ALICE].body.name == "later"
+
+
+def test_who_reads_within_a_change_waits_for_nobody_who_waits_for_that_change(replica: Open) -> None:
+    db, writers = replica(), 16
+    with ThreadPoolExecutor(writers) as threads:
+        with db.session() as session:
+            session.execute(text("UPDATE lease_changes SET number = number + 1"))
+            waiting = [threads.submit(_changes, db) for _ in range(writers)]
+            time.sleep(0.5)  # each of them has a connection, or waits for one
+            began = time.monotonic()
+            with db.reading() as reading:
+                assert reading.scalar(text("SELECT number FROM lease_changes")) == 0
+            assert time.monotonic() - began < 5
+        for one in waiting:
+            one.result()
 
 
 def test_tickets_and_receipts_are_the_same_on_every_replica(replica: Open, desk: Desk) -> None:

@@ -3,11 +3,13 @@
 from itertools import product
 
 import pytest
+from sqlalchemy import update
 
-from orchestrator.heartbeats import Heartbeat, node_state
+from orchestrator.db import HeartbeatRow, StepReportRow
+from orchestrator.heartbeats import KEY_SHARED, Heartbeat, HeartbeatStore, node_state
 from protocol.api.run import NodeState
 from protocol.api.work import HEARTBEAT_SECONDS, HeartbeatRequest
-from tests.orchestrator.chain import CHEAT, NODE
+from tests.orchestrator.chain import CHEAT, NODE, VOTER
 from tests.orchestrator.conftest import Desk, announced
 
 BY_MISSES = {
@@ -66,3 +68,51 @@ def test_what_a_process_lacks_is_its_newest_wait_in_its_own_words(desk: Desk) ->
         desk.beat(NODE, phase=phase, waits=told)
         desk.now += 1
         assert desk.get(f"nodes/{NODE.address}")["trouble"] == expected
+
+
+def test_rows_of_a_version_with_other_fields_hide_no_others(desk: Desk) -> None:
+    desk.beat(NODE)
+    desk.beat(CHEAT)
+    desk.report(0, evaluation=desk.evaluation(0, 0.25))
+    desk.report(1, evaluation=desk.evaluation(1, 0.25))
+    with desk.db.session() as session:
+        session.execute(update(HeartbeatRow).where(HeartbeatRow.address == CHEAT.address).values(body='{"a": 1}'))
+        session.execute(update(StepReportRow).where(StepReportRow.step == 0).values(body='{"a": 1}'))
+    desk.service.heartbeats = HeartbeatStore(desk.db)
+    assert list(desk.service.heartbeats.newest()) == [NODE.address]
+    assert [report.step for report in desk.service.reports()] == [1]
+
+
+def test_two_processes_with_one_key_are_named_and_lose_nothing(desk: Desk) -> None:
+    lease = desk.lease(NODE)["lease"]
+    for instance in ("a", "b", "a", "b", "a"):
+        last = desk.beat(NODE, instance=instance, leases=[lease])
+        desk.now += HEARTBEAT_SECONDS / 2
+    assert last["notice"] == desk.get(f"nodes/{NODE.address}")["trouble"] == KEY_SHARED
+    assert last["lease_expires"] is not None
+    assert desk.lease(NODE)["lease"] == lease, "neither of them is refused"
+    desk.now += 3 * HEARTBEAT_SECONDS
+    assert desk.beat(NODE, instance="a")["notice"] == "", "one has ended"
+    assert desk.get(f"nodes/{NODE.address}")["trouble"] == ""
+    desk.chain.seat(VOTER)
+    desk.follow()
+    for instance in ("a", "b", "a"):
+        desk.beat(VOTER, role="validator", instance=instance)
+    assert desk.get(f"validators/{VOTER.address}")["trouble"] == KEY_SHARED
+
+
+@pytest.mark.parametrize("instances", ["a", "aab", "abcdefgh", ["a", "", "a"], ["", "", ""]])
+def test_a_process_that_was_restarted_however_often_is_one(desk: Desk, instances: list[str]) -> None:
+    for instance in instances:
+        assert desk.beat(NODE, instance=instance)["notice"] == ""
+        desk.now += 0.1
+
+
+def test_two_processes_are_told_apart_whichever_replica_each_talks_to(desk: Desk) -> None:
+    stores = [HeartbeatStore(desk.db), HeartbeatStore(desk.db)]
+    shared = []
+    for turn in range(4):
+        beat = HeartbeatRequest(role="worker", instance=f"process {turn % 2}")
+        shared.append(stores[turn % 2].store(NODE.address, beat, desk.now + turn).is_shared(desk.now + turn))
+    assert shared == [False, False, True, True]
+    assert all(store.newest()[NODE.address].is_shared(desk.now + 4) for store in stores)

@@ -1,14 +1,18 @@
 """Leases in the database, of one replica and of several: nothing is granted twice, lost or forgotten."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from chain.indexer.projection import Projection
 from orchestrator.chain import PoolView
+from orchestrator.db import Database, default_url
 from orchestrator.scheduling.leases import EXPIRED_SECONDS, Leases, LeaseStore
 from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Rule, Wait
 from protocol.accounts import Account as Key
@@ -67,10 +71,43 @@ def test_expired_leases_are_closed_in_the_database(replica: Open) -> None:
     grant(one, lease("a"))
     grant(one, lease("b", expires=100.0))
     assert open_ids(one, 31.0) == "b"
-    one.prune(31.0, True)
+    one.prune(31.0, True, 600.0)
     assert open_ids(LeaseStore(replica())) == "ab", "another replica's clock may be behind"
-    one.prune(32.0 + EXPIRED_SECONDS, True)
+    one.prune(32.0 + EXPIRED_SECONDS, True, 600.0)
     assert open_ids(LeaseStore(replica())) == "b"
+
+
+def test_what_a_slow_thread_read_before_a_lease_was_closed_does_not_open_it_again(tmp_path: Path) -> None:
+    store = LeaseStore(Database(default_url(tmp_path)))
+    grant(store, lease("a"))
+    store._seen = 0
+
+    class Slow:
+        def execute(self, *given: Any) -> Any:
+            with store._db.reading() as session:
+                rows = session.execute(*given).all()
+            closing.start()
+            closing.join(0.5)
+            return rows
+
+    closing = threading.Thread(target=grant, args=(store, lease("b"), "a"))
+    store.sync(cast(Session, Slow()))
+    closing.join()
+    assert open_ids(store) == "b"
+
+
+def test_closed_leases_are_forgotten_but_for_each_nodes_newest(replica: Open) -> None:
+    store = LeaseStore(replica())
+    grant(store, lease("a"))
+    grant(store, lease("b", step=6)._replace(granted=2.0), replaces="a")
+    grant(store, lease("c", counter=1, step=6)._replace(granted=3.0), replaces="b")
+    with store._db.session() as session:
+        session.execute(text("UPDATE leases SET open = (1 = 0)"))
+    store.prune(3.0, True, keep=2.0)
+    assert len(store.grants_since(0.0)) == 3
+    store.prune(10.0, True, keep=2.0)
+    assert list(store.grants_since(0.0).values()) == [3.0]
+    assert LeaseStore(store._db).reached == {ALICE: 6}
 
 
 class Staged:

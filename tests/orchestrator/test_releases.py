@@ -62,6 +62,17 @@ def test_only_the_owners_releases_of_this_pool_count(desk: Desk) -> None:
     file.write_text(releases((0, ["9.0"])).model_dump_json())
     assert RELEASES.answer.validate_python(desk.get("releases")).at(0) == Release(from_step=0, versions=["9.0"])
     assert desk.service.problems() == []
+    for spoiled in (b"{", None):
+        if spoiled is None:
+            file.unlink()
+            file.mkdir()
+        else:
+            file.write_bytes(spoiled)
+        assert desk.get("releases")["releases"], "a half-copied or unreadable file takes back nothing"
+        assert len(desk.service.problems()) == 1
+    file.rmdir()
+    assert is_error(desk.http.get("/v1/releases"), 404, "every version")
+    assert desk.service.problems() == []
 
 
 @pytest.mark.parametrize("steps", [[3, 3], [3, 1]])

@@ -136,6 +136,16 @@ def test_who_gets_a_lease_and_who_waits_for_what(
         assert decision.queued is any(one in words for one in waits_for_a_place)
 
 
+def test_who_waits_asks_again_by_how_long_files_take_and_how_many_wait() -> None:
+    def seconds(typical: float, waiting: int) -> float:
+        queue = replace(FOUR, pace=Pace(typical=typical), asked={f"0x{n}": 10.0 for n in range(waiting)})
+        decision = decide(queue, Requester("0xe", 0, 0), None, 10.0)
+        assert isinstance(decision, Wait)
+        return decision.seconds
+
+    assert [seconds(*case) for case in ((0, 1), (2, 1), (30, 1), (600, 1), (0, 100))] == [0.4, 0.4, 1.5, 4.0, 2.0]
+
+
 def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
     decision = decide(replace(EMPTY, published=3, usable=2), now=100.0)
     assert decision == Grant(Lease("", "0xa", 2, 0, 100.0, 130.0, 700.0))

@@ -101,6 +101,7 @@ FAULTS: dict[str, list[Fault]] = {
     "process_in_trouble": [
         service(phase="trouble"),
         service(phase="trouble", trouble="shard 00… came with other bytes"),
+        service(phase="generating", trouble="another process works with this key"),
         service(phase="watching; CANNOT SERVE pool 2"),
     ],
     "process_stalled": [

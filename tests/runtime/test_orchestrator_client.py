@@ -2,6 +2,8 @@
 
 import contextlib
 import logging
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -18,7 +20,7 @@ class HeartbeatTaker:
 
     def __init__(self) -> None:
         self.taken: list[HeartbeatRequest] = []
-        self.down, self.version = True, ""
+        self.down, self.version, self.notice = True, "", ""
         self.asked = threading.Semaphore(0)
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
@@ -26,7 +28,7 @@ class HeartbeatTaker:
         if self.down:
             raise UnreachableError("it does not answer", "wait")
         self.taken.append(beat)
-        return HeartbeatResponse(next=10.0, step=None, lease_expires=None, version=self.version)
+        return HeartbeatResponse(next=10.0, step=None, lease_expires=None, version=self.version, notice=self.notice)
 
 
 def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -63,6 +65,26 @@ def test_a_service_of_another_version_is_named_once(caplog: pytest.LogCaptureFix
     beats.stop()
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said == [f"the pool's service is muster 9.9.9, this process muster {VERSION}: upgrade the older of the two"]
+
+
+def test_a_notice_of_the_service_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    service = HeartbeatTaker()
+    service.down, service.notice = False, "another process works with this key"
+    beats = Heartbeats(service, lambda: HeartbeatRequest(role="worker"), 0.01)  # type: ignore[arg-type]
+    beats.start()
+    for _ in range(4):
+        assert service.asked.acquire(timeout=60)
+    beats.stop()
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [service.notice]
+
+
+def test_a_process_has_one_name_for_itself_and_no_other_has_it() -> None:
+    beat = 'heartbeat("worker", "w", phase="", metrics={}).instance'
+    own = {heartbeat("worker", "w", phase="", metrics={}).instance for _ in range(2)}
+    script = f"from runtime.orchestrator_client import heartbeat; print({beat})"
+    other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    assert len(own) == 1
+    assert "" != other not in own
 
 
 def test_what_is_too_long_or_unfit_is_cut_and_the_heartbeat_is_sent() -> None:

@@ -147,6 +147,11 @@ def test_a_service_that_never_answers_or_only_drips_is_left(
     assert time.monotonic() - began < 50
 
 
+def test_a_service_that_asks_for_a_pause_in_no_number_is_asked_again(service: EchoService) -> None:
+    service.script = [lambda: (503, {"Retry-After": "\xb2"}, b"")]
+    assert client(service, attempts=2).request("GET", HEALTH.path).status_code == 200
+
+
 def test_redirects_are_handed_over_not_followed(service: EchoService) -> None:
     service.script = [lambda: (307, {"Location": "http://bucket/x?sig=1"}, b"")] * 2
     answer = client(service).request("GET", "/v1/objects/x")

@@ -1,5 +1,6 @@
 """The watch over a real chain and a service that can fail: what it raises, serves to Prometheus and posts."""
 
+import errno
 import hashlib
 import hmac
 import json
@@ -21,12 +22,12 @@ from chain.indexer.state import State
 from protocol import VERSION
 from protocol.errors import ConfigError
 from runtime import watch
-from runtime.diagnose import WatchConfig, Webhook
+from runtime.diagnose import Lookout, ServiceFacts, WatchConfig, Webhook
 from runtime.home_status import log_of
 from runtime.watch import CLEAR_AFTER, EVENTS, Outbox, Watcher, WatchMemory, news, pause, post, with_news
 from tests.conftest import Deployed, free_port
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER, ScriptedChain
-from tests.runtime.test_diagnose import config
+from tests.runtime.test_diagnose import STATE, WELL, config
 from tests.storage.mirror import mirror, redirect_to, send
 
 ADDRESS = str(NODE.address)
@@ -442,6 +443,37 @@ def test_posting_follows_no_redirect() -> None:
 def test_a_receiver_that_is_gone_is_an_error_of_http() -> None:
     with pytest.raises(httpx.HTTPError):
         post("http://127.0.0.1:1/", b"{}", {})
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_a_full_disk_is_posted_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "write_atomic", full)
+    receiver = Receiver(200)
+    watcher = Watcher(config(home=tmp_path, every_seconds=0.1))
+    watcher.outbox = box = Outbox(tmp_path / "outbox.json", (hook(tmp_path),), receiver)
+    monkeypatch.setattr(watcher.lookout, "look", lambda: replace(WELL, free={"home": 0}))
+    watcher.once()
+    watcher.once()
+    box.deliver(NOW)
+    assert [json.loads(body)["event"] for body, _ in receiver.taken] == ["disk_full"]
+
+
+def test_endpoints_that_refuse_us_are_a_lost_chain_once_one_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(now: float) -> None:
+        raise ConfigError("the endpoint answers 401", "name another")
+
+    lookout = Lookout(config(home=tmp_path, orchestrator="http://127.0.0.1:1", folders={}))
+    monkeypatch.setattr(lookout, "_look_at_chain", refuse)
+    with pytest.raises(ConfigError, match="401"):
+        lookout.look()
+    lookout.state = STATE
+    monkeypatch.setattr("runtime.diagnose.look_at_service", lambda *_, **__: ServiceFacts())
+    assert lookout.look().chain_error == "the endpoint answers 401"
 
 
 def test_one_bad_letter_does_not_hold_up_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

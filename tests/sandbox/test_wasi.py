@@ -110,16 +110,31 @@ def test_runs_at_once_and_one_after_another_are_alike(pool: SandboxPool) -> None
     assert len({repr(outcome) for outcome in outcomes}) == 1
 
 
-def test_a_killed_process_is_replaced_and_two_in_a_row_are_the_machines_failure() -> None:
+def test_a_killed_process_is_replaced() -> None:
     pool = SandboxPool("python", 1)
     pool.start()
     pool._idle[0].kill()
     assert run(pool, "print(1)").stdout == b"1\n"
-    pool.start()
+    pool.close()
+
+
+def test_processes_that_ended_while_idle_fail_no_program() -> None:
+    pool = SandboxPool("python", 3)
+    pool.start(3)
     for process in pool._idle:
         process.kill()
+    assert run(pool, "print(1)").stdout == b"1\n"
+    pool.close()
+
+
+def test_two_processes_that_end_in_a_row_are_the_machines_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError("it ended")
+
+    monkeypatch.setattr("sandbox.pool.ask", fail)
+    pool = SandboxPool("python", 1)
     with pytest.raises(ScoringUnavailable, match="ended"):
-        pool._once(SandboxProgram("print(1)"), LIMITS)
+        run(pool, "print(1)")
     pool.close()
 
 

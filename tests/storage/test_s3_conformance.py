@@ -79,6 +79,10 @@ def test_what_differs_from_the_ticket_is_refused(
     assert bucket.size(KEY) is None
 
 
+def test_nothing_opens_the_servers_log_but_that_it_is_ready(s3: ServiceProcess) -> None:
+    assert s3.log.read_text().startswith(f"READY {s3.url} bucket=muster ")
+
+
 def test_tampered_urls(s3: ServiceProcess, bucket: Bucket) -> None:
     bucket.put(KEY, DATA)
     good = bucket.presign_get(KEY, expires=300)

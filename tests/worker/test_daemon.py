@@ -1,5 +1,9 @@
 """From a lease to a submission, outages included."""
 
+import threading
+from collections import Counter
+from typing import Any
+
 import pytest
 import torch
 
@@ -12,6 +16,7 @@ from runtime.entry import Exit
 from runtime.home_status import crash_message
 from tests.validator import tiny
 from tests.worker.world import ScriptedService, WorkerWorld
+from worker import decide
 from worker.journal import Journal
 
 
@@ -37,6 +42,36 @@ def test_a_finished_file_is_handed_in_after_outages_and_kills_without_being_made
     service = ScriptedService(files=1)
     assert world.start(service).run() == Exit.DONE
     assert [file.sha256 for file in world.submissions] == [entry.sha256]
+
+
+@pytest.mark.parametrize(("most_waiting", "looks"), [(1, 8), (2, 25)], ids=["it may make no more", "it has no lease"])
+def test_a_worker_whose_file_waits_rests(
+    most_waiting: int, looks: int, world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "_most_waiting", lambda *_: most_waiting)
+    service, did = ScriptedService(files=1, relays=False), Counter[str]()
+    worker = world.start(service)
+    config: Any = worker._config
+    config.poll_seconds = 0.5
+
+    def counted(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: object) -> object:
+            did[name] += 1
+            return real(*args)
+
+        monkeypatch.setattr(owner, name, call)
+
+    def count() -> None:
+        counted(worker._client, "refresh")
+        counted(worker, "_look")
+        threading.Timer(2.0, worker.stop).start()
+
+    service.after = count
+    assert worker.run() == Exit.DONE
+    assert 1 <= did["refresh"] <= 5, did
+    assert did["refresh"] <= did["_look"] <= looks, did
 
 
 def test_a_full_disk_ends_no_worker(world: WorkerWorld) -> None:

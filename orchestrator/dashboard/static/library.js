@@ -268,17 +268,19 @@ function ordered(rows, key) {
 function hits({record, steps}, text) {
   const found = [], number = /^#?\d{1,9}$/.test(text) ? +text.replace("#", "") : null;
   const begins = value => text.length >= 4 && value.toLowerCase().replace(/^0x/, "").startsWith(text.replace(/^0x/, ""));
+  const named = name => text && name.toLowerCase().includes(text);
   for (const row of record.submissions)
     if (row.sequence === number || begins(row.sha256) || begins(row.tx))
       found.push({kind: "submission", id: String(row.sequence), label: `file ${row.sequence}`});
   for (const row of steps)
     if (row.step === number) found.push({kind: "step", id: String(row.step), label: `policy step ${row.step}`});
   for (const row of record.nodes) {
-    if (begins(row.address)) found.push({kind: "node", id: row.address, label: row.name || "node"});
+    if (begins(row.address) || named(row.name)) found.push({kind: "node", id: row.address, label: row.name || "node"});
     if (begins(row.operator)) found.push({kind: "operator", id: row.operator, label: "operator of nodes"});
   }
   for (const row of record.validators)
-    if (begins(row.address)) found.push({kind: "validator", id: row.address, label: row.name || "owner of seats"});
+    if (begins(row.address) || named(row.name))
+      found.push({kind: "validator", id: row.address, label: row.name || "owner of seats"});
   return [...new Map(found.map(hit => [hit.kind + hit.id, hit])).values()].slice(0, 20);
 }
 
@@ -306,13 +308,15 @@ const tiles = entries => el("dl", {class: "tiles"}, ...entries.map(([label, valu
 const facts = entries => el("dl", {class: "facts"}, ...entries.filter(([, value]) => value != null && value !== "")
   .map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, value))));
 
-const PAGES = {node: "nodes", validator: "validators", submission: "files", step: "steps", dispute: "disputes"};
+const PAGES = {node: "nodes", operator: "operators", validator: "validators", submission: "files", step: "steps",
+  dispute: "disputes"};
 const to = (kind, id, text, title = null) => el("a", {href: link(PAGES[kind] ?? kind, id), title}, text);
 const address = (kind, text) => to(kind, text, el("code", {}, short(text)), text);
 const code = text => el("code", {title: text}, short(text));
 const whole = text => el("code", {class: "whole"}, text);
 const fileLink = sequence => to("submission", sequence, `#${sequence}`);
 const stepLink = step => step == null ? "–" : to("step", step, String(step));
+const unlocks = (time, now) => time > now ? `${clock(time).slice(0, 16)} UTC (in ${duration(time - now)})` : "now";
 const when = (time, now) => el("time", {title: clock(time)}, ago(time, now));
 
 // A transaction, linked to the network's explorer where it has one.
@@ -360,7 +364,7 @@ const heading = (title, ...beside) =>
 const lead = (...children) => el("p", {class: "lead"}, ...children);
 
 // <run-chart>: lines or stacked bars over policy steps, drawn by uPlot, with its figures as a table for everyone.
-// Its `spec`: {title, steps, series: [{label, values, tone, dots}], stacked, format, zero, axis}.
+// Its `spec`: {title, steps, series: [{label, values, tone, dots}], stacked, format, zero, axis, named: a step as text, empty}.
 
 const HEIGHT = 200, SMALL = 150, MOST_ROWS = 500;
 const styled = (name, host) => getComputedStyle(host).getPropertyValue(name).trim();
@@ -411,7 +415,7 @@ class RunChart extends HTMLElement {
 
   #renew() {
     if (!this.#spec) return;
-    const {title, steps, series, format = figure} = this.#spec, content = JSON.stringify([steps, series, title]);
+    const {title, steps, series, format = figure, named = String} = this.#spec, content = JSON.stringify([steps, series, title]);
     if (content === this.#drawn) return;
     const shape = JSON.stringify(series.map(one => one.label));
     if (this.#plot && this.#drawn && this.shape === shape && !this.#spec.stacked) this.#plot.setData(dataOf(this.#spec));
@@ -420,7 +424,8 @@ class RunChart extends HTMLElement {
     this.shape = shape;
     this.figureBox.setAttribute("aria-label", described(this.#spec));
     this.#legend(null);
-    const rows = steps.slice(-MOST_ROWS).map((step, i) => el("tr", {}, el("th", {scope: "row"}, step),
+    this.figures.hidden = !steps.length;
+    const rows = steps.slice(-MOST_ROWS).map((step, i) => el("tr", {}, el("th", {scope: "row"}, named(step)),
       ...series.map(one => el("td", {}, format(one.values[i + Math.max(0, steps.length - MOST_ROWS)])))));
     patch(this.figures, el("summary", {}, "Figures"), el("div", {class: "scroll", tabindex: 0, role: "region",
       "aria-label": `Figures: ${title}`}, el("table", {}, el("caption", {class: "hidden"}, title), el("thead", {},
@@ -429,20 +434,22 @@ class RunChart extends HTMLElement {
   }
 
   #legend(place) {
-    const {series, steps, stacked, format = figure, axis = "step"} = this.#spec;
+    const {series, steps, stacked, format = figure, axis = "step", named = String} = this.#spec;
+    if (!steps.length) return patch(this.legend);
     const at = place ?? steps.length - 1;
     const all = values => stacked ? values.reduce((sum, value) => sum + (value ?? 0), 0)
       : values.findLast(value => value != null);
     patch(this.legend, ...series.map(one => el("span", {}, el("i", {class: `swatch ${one.tone}`}), one.label, " ",
       el("b", {}, format(place == null ? all(one.values) : one.values[at])))),
-    el("span", {class: "dim"}, place == null ? "" : `${axis} ${steps[at]}`));
+    el("span", {class: "dim"}, place == null ? "" : `${axis} ${named(steps[at])}`));
   }
 
   #build() {
     this.#plot?.destroy();
     this.#plot = null;
     if (!globalThis.uPlot || !this.#spec.steps.length) {
-      patch(this.figureBox, el("p", {class: "empty"}, "Nothing to draw yet."));
+      patch(this.figureBox, el("p", {class: "empty"},
+        this.#spec.empty ?? "Nothing to draw yet: the first policy steps begin this chart."));
       return;
     }
     this.figureBox.replaceChildren();
@@ -471,7 +478,7 @@ function dataOf({steps, series, stacked}) {
 }
 
 function options(spec, host, width, height, onCursor) {
-  const {uPlot} = globalThis, {format = figure, stacked, zero = true} = spec;
+  const {uPlot} = globalThis, {format = figure, stacked, zero = true, named = String} = spec;
   const dim = resolved("var(--dim)", host), line = resolved("var(--line)", host);
   const axis = {stroke: dim, grid: {stroke: line, width: 1}, ticks: {show: false}, font: `11px ${styled("font-family", host)}`};
   const drawn = stacked ? [...spec.series].reverse() : spec.series;
@@ -481,14 +488,15 @@ function options(spec, host, width, height, onCursor) {
     scales: {x: {time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : stacked
       ? [low - .6, high + .6] : [low, high]},
     y: {range: (_, low, high) => span(...(stacked ? [low, high] : calm(drawn.flatMap(one => one.values), low, high)), zero)}},
-    axes: [{...axis, space: 48, size: 26, gap: 4, values: (_, ticks) => ticks.map(tick => Number.isInteger(tick) ? String(tick) : "")},
+    axes: [{...axis, space: 48, size: 26, gap: 4,
+      values: (_, ticks) => ticks.map(tick => Number.isInteger(tick) ? named(tick) : "")},
       {...axis, size: 52, values: (_, ticks) => ticks.map(tick => format(tick))}],
     series: [{}, ...drawn.map(one => ({label: one.label, spanGaps: Boolean(stacked),
       ...(stacked ? {fill: paint(one.tone, host), width: 0, stroke: paint(one.tone, host), points: {show: false},
         paths: uPlot.paths.bars({size: [.72, 40]})}
         : {stroke: paint(one.tone, host), width: one.dots ? 0 : 2, points: one.dots
           ? {show: true, size: 7, fill: paint(one.tone, host), stroke: paint(one.tone, host)}
-          : {show: spec.steps.length < 2}})}))],
+          : {show: one.values.some((value, i) => value != null && one.values[i - 1] == null && one.values[i + 1] == null)}})}))],
     hooks: {setCursor: [plot => onCursor(plot.cursor.idx ?? null)]},
   };
 }

@@ -140,7 +140,8 @@ const validatorsPage = {
       card("Validators", {wide: true}, table("Validators", [["Owner", {main: true}], ["Name"], ["State"], ["Seats", {n: true}],
         ["Files voted on", {n: true}], ["Fees", {n: true}], ["Penalties", {n: true}], ["Heartbeat"]],
       list.rows.map(one => [address("validator", one.address), words(one.name, 40), pill(one.state), count(one.seats.length),
-        count(one.votes), tokens(one.fees), tokens(one.penalised), when(one.last_seen, now)]), "No seat is bonded."),
+        count(one.votes), tokens(one.fees), tokens(one.penalised), when(one.last_seen, now)]),
+      "No seat is bonded yet: each owner of seats gets a row here, with votes, fees and penalties."),
       pager(list, route)),
     ];
   },
@@ -223,7 +224,7 @@ const disputePage = {
 // What was looked for.
 
 const PLACES = {node: id => link("nodes", id), validator: id => link("validators", id), submission: id => link("files", id),
-  step: id => link("steps", id), operator: id => link("nodes", null, {operator: id}), pool: () => link("pools")};
+  step: id => link("steps", id), operator: id => link("operators", id), pool: () => link("pools")};
 
 const searchPage = {
   title: () => "Search",
@@ -234,11 +235,12 @@ const searchPage = {
   view({query, hits}) {
     return [
       heading("Search"),
-      lead("By the beginning of an address or hash (four digits at least), or by the number of a file, step, seat or pool."),
+      lead("By a part of a name, the beginning of an address or hash (four digits at least), or the number of a file, step, "
+        + "seat or pool."),
       card(query ? `Found for ${query.slice(0, 60)}` : "Nothing asked", {wide: true}, hits.length ? el("ul", {class: "hits"},
-        ...hits.map(hit => el("li", {}, el("a", {href: PLACES[hit.kind]?.(hit.id) ?? "#/"}, words(hit.id, 66)), " ",
-          el("span", {class: "dim"}, words(hit.label, 60))))) : el("p", {class: "empty"}, query ? "Nothing has that name."
-        : "Type into the box above.")),
+        ...hits.map(hit => el("li", {}, el("a", {href: PLACES[hit.kind]?.(hit.id) ?? "#/"}, words(hit.label, 60)), " ",
+          hit.id.startsWith("0x") ? code(hit.id) : null))) : el("p", {class: "empty"}, query
+        ? "Nothing has that name, address, hash or number." : "Type into the box above.")),
     ];
   },
 };
@@ -273,13 +275,12 @@ const NODE_STATES = ["healthy", "unhealthy", "waiting", "dead", "ejected", "left
 
 const nodesPage = {
   title: () => "Nodes",
-  load: (source, {query: {after, state, order, operator}}) => source.get("nodes", {after, state, order, operator}),
+  load: (source, {query: {after, state, order}}) => source.get("nodes", {after, state, order}),
   view(list, {route, overview, now}) {
     const all = Object.values(overview?.nodes ?? {}).reduce((sum, number) => sum + number, 0);
     return [
       heading("Nodes"),
-      lead(`${plural(all, "node")} ever joined this pool.`, route.query.operator ? ` Shown: those of ${route.query.operator}.`
-        : ""),
+      lead(`${plural(all, "node")} ever joined this pool.`),
       choices("State", "state", [["All", ""], ...NODE_STATES.filter(name => overview?.nodes[name])
         .map(name => [`${name} ${count(overview.nodes[name])}`, name])], route),
       choices("Order", "order", [["As they joined", ""], ["Earned", "earned"], ["Slashed", "slashed"]], route),
@@ -292,7 +293,7 @@ const nodesTable = (rows, now) => table("Nodes", [["Node", {main: true}], ["Name
   ["Accepted", {n: true}], ["Rejected", {n: true}], ["Earned", {n: true}], ["Slashed", {n: true}], ["Heartbeat"]],
 rows.map(one => [address("node", one.address), words(one.name, 40), pill(one.state),
   one.ejected ? pill(one.ejected, "bad") : words(one.phase, 60), count(one.accepted), count(one.rejected),
-  tokens(one.earned), tokens(one.slashed), when(one.last_seen, now)]), "No node of this kind.");
+  tokens(one.earned), tokens(one.slashed), when(one.last_seen, now)]), "No such node yet: each node that joins gets a row here.");
 
 // How to take part: what it asks, what it pays, and the commands.
 
@@ -360,7 +361,8 @@ const trainingPage = {
       el("div", {class: "grid thirds"},
         card("Reward", {wide: true}, chart(rewardChart(history))),
         ...charts.map(spec => card(spec.title, {}, chart(spec)))),
-      charts.length ? null : el("p", {class: "empty"}, "No step has been reported yet."),
+      charts.length ? null : el("p", {class: "empty"}, "No step has been reported yet: entropy, loss, lengths and the "
+        + "trainer's time will be charts here."),
     ];
   },
 };
@@ -461,7 +463,7 @@ const overviewPage = {
         card("Accepted tokens per second", {note: "By the policy step they were generated with."},
           chart(throughputChart(history))),
         card("Files by policy step", {note: "By the step they were generated with."}, chart(filesChart(history))),
-        moneyCard(overview),
+        moneyCard(overview, {action: el("a", {href: link("money")}, "Every account")}, [["Ledger", ledgerPill(overview)]]),
         source.run ? null : waitsCard(overview)),
     ];
   },
@@ -493,7 +495,8 @@ function nodesCard(overview, source) {
     el("a", {href: link("nodes", null, {state: name})}, el("i", {class: `swatch ${tone}`}), name, " ",
       el("b", {}, count(overview.nodes[name]))));
   return card("Nodes", {action: el("a", {href: link("nodes")}, "All nodes")},
-    overview.map ? nodeMap(overview.map, open) : el("p", {class: "empty"}, "No node has joined yet."),
+    overview.map ? nodeMap(overview.map, open)
+      : el("p", {class: "empty"}, "No node has joined yet: each is a square here, coloured by its state."),
     el("div", {class: "legend"}, ...legend));
 }
 
@@ -515,19 +518,46 @@ function heldCard({held, step}) {
       count(Math.max(0, step - one.step))])));
 }
 
-function moneyCard(overview) {
-  const {escrow, terms} = overview, check = compared(overview);
-  if (!escrow) return card("Money", {}, el("p", {class: "empty"}, "The pool is not on chain."));
-  return card("Money", {action: el("a", {href: link("money")}, "Every account")}, facts([
-    ["Deposited", `${tokens(escrow.funded)} tokens`],
-    ["Paid to nodes", tokens(escrow.claimed)],
-    ["Earned, not claimed", tokens(escrow.unpaid)],
-    ["Reserved for open files", tokens(escrow.reserved)],
-    ["Free", tokens(escrow.free)],
-    ["Taken from stakes", tokens(overview.slashed)],
-    ["Pay", terms && `${tokens(BigInt(terms.rate) * 1_000_000n)} per million tokens`],
-    ["Ledger", pill(check.word, check.tone)],
-  ]));
+// Where the pool's deposits are, and what was slashed, as bars of one scale with their exact amounts.
+const FLOW = [["Paid to nodes", "green", ["claimed"]], ["Earned by nodes, not claimed", "blue", ["unpaid"]],
+  ["Reserved for open files", "violet", ["reserved"]], ["Validators' fees, paid and owed", "amber", ["fees", "owed_fees"]],
+  ["Unspent", "grey", ["free"]], ["Returned to the owner", "faint", ["refunded"]], ["Burnt", "red", ["burnt"]]];
+
+function moneyCard(overview, properties = {}, more = []) {
+  const {escrow, terms, slashed} = overview;
+  if (!escrow) return card("Where the money goes", properties, el("p", {class: "empty"},
+    "The pool is not on chain yet. Once its owner deposits a budget, this shows what it is spent on."));
+  const sum = names => names.reduce((total, name) => total + BigInt(escrow[name]), 0n);
+  const flow = FLOW.map(([label, tone, names]) => [label, tone, sum(names)]).filter(([, , amount]) => amount);
+  const all = sum(["funded", "recovered"]), taken = BigInt(slashed), part = amount => Number(amount) / Number(all || 1n);
+  const bar = (title, parts) => el("div", {class: "flow", role: "img", "aria-label": `${title}: ${parts.map(([label, , amount]) =>
+    `${label} ${tokens(amount)}`).join(", ")}`}, parts.map(([, tone, amount]) => el("i", {class: `swatch ${tone}`,
+    style: {width: `${Math.min(1, part(amount)) * 100}%`}})));
+  const rows = flow.map(([label, tone, amount]) => [[el("i", {class: `dot swatch ${tone}`}), label], tokens(amount),
+    share(part(amount))]);
+  const recovered = BigInt(escrow.recovered);
+  return card("Where the money goes", {wide: true, ...properties}, bar("Deposits", flow), el("div", {class: "grid"},
+    table("Where the money goes", [["Part", {main: true}], ["Tokens", {n: true}], ["Share", {n: true}]], rows),
+    el("div", {}, facts([["Deposited", `${tokens(escrow.funded)} tokens`],
+      ["Pay", terms && `${tokens(BigInt(terms.rate) * 1_000_000n)} per million tokens`],
+      ["Budget ends", budgetEnd(overview)],
+      ["Slashed", [`${tokens(taken)} tokens of stakes and bonds`,
+        recovered ? `; ${tokens(recovered)} of them came back to the pool` : null, taken ? bar("Slashed", [["came back", "violet", recovered], ["burnt or paid out", "red", taken - recovered]])
+        : null]], ...more]))));
+}
+
+const ledgerPill = overview => pill(compared(overview).word, compared(overview).tone);
+const perDay = (baseUnits, seconds) => Number(baseUnits) * 86_400 / seconds, LEAST_SECONDS = 600;
+const lately = seconds => `the last ${duration(seconds)}`;
+
+// The day on which the unspent budget is used up if spending goes on as today; an estimate, or why there is none.
+function budgetEnd({escrow, terms, today, phase, time}) {
+  if (!terms || !today || phase === "finished") return null;
+  const spent = perDay(BigInt(today.tokens) * BigInt(terms.rate) + BigInt(today.files) * BigInt(terms.fee)
+    * BigInt(terms.committee), today.seconds), days = Number(escrow.free) / spent;
+  if (!spent || today.seconds < LEAST_SECONDS) return `no estimate: too little was spent in ${lately(today.seconds)}`;
+  const end = days < 3650 ? `about ${clock(time + days * 86_400).slice(0, 10)}` : "in more than ten years";
+  return `${end}, if pay and fees go on as in ${lately(today.seconds)} (${compact(spent / 1e9)} tokens a day)`;
 }
 
 function waitsCard({waits, time}) {
@@ -569,10 +599,6 @@ function verdictOnRun(summary) {
 
 // Where every base unit is: the pool's escrow and the account of everyone it pays.
 
-const ESCROW = [["Deposited", "funded"], ["+ recovered from stakes", "recovered"], ["= free", "free"],
-  ["+ reserved for files without a final outcome", "reserved"], ["+ earned and not claimed", "unpaid"],
-  ["+ fees owed to committees", "owed_fees"], ["+ pay claimed", "claimed"], ["+ fees paid", "fees"], ["+ burnt", "burnt"],
-  ["+ returned to the owner", "refunded"]];
 const AMOUNTS = ["earned", "pending", "locked", "vested", "claimed", "fees", "slashed"];
 
 const moneyPage = {
@@ -587,17 +613,16 @@ const moneyPage = {
       heading("Money"),
       lead("Everything here follows from the chain's events alone, in tokens, exact to a billionth."),
       el("div", {class: "grid"},
-        card("Escrow of the pool", {}, overview.escrow ? table("Escrow", [["Part", {main: true}], ["Tokens", {n: true}]],
-          ESCROW.map(([label, name]) => [label, tokens(overview.escrow[name])]))
-          : el("p", {class: "empty"}, "The pool is not on chain.")),
-        card("Checked against the chain", {note: "Accounts, balances and transfers in the contracts, compared with what the "
-          + "events say."}, el("p", {}, pill(check.word, check.tone)),
+        moneyCard(overview),
+        card("Checked against the chain", {wide: true, note: "Accounts, balances and transfers in the contracts, "
+          + "compared with what the events say."}, el("p", {}, ledgerPill(overview)),
         check.findings.length ? el("ul", {}, ...check.findings.map(line => el("li", {}, line))) : null)),
       card("Accounts", {wide: true, note: "Pending: submitted and undecided. Locked: accepted, still open to dispute. Vested: "
         + "can be claimed now."}, table("Accounts", [["Account", {main: true}], ["Role"], ["Paid to"],
         ...AMOUNTS.map(name => [name[0].toUpperCase() + name.slice(1), {n: true}])],
       ledger.rows.map(one => [address(one.role === "worker" ? "node" : "validator", one.address), one.role, code(one.payee),
-        ...AMOUNTS.map(name => tokens(one[name]))]), "No account yet."), pager(ledger, route)),
+        ...AMOUNTS.map(name => tokens(one[name]))]), "No account yet: each node and each owner of seats gets a row here."),
+      pager(ledger, route)),
     ];
   },
 };
@@ -612,16 +637,14 @@ const validatorPage = {
     return [
       heading(one.name ? words(one.name) : "Validator", pill(one.state)),
       lead(whole(one.address)),
-      tiles([["Bonded", tokens(bonded), {sub: `${count(one.seats.length)} seats`}], ["Files voted on", count(one.votes)],
+      tiles([["Bonded", tokens(bonded), {sub: plural(one.seats.length, "seat")}], ["Files voted on", count(one.votes)],
         ["Fees earned", tokens(one.fees)], ["Penalties", tokens(one.penalised),
           {tone: one.penalised === "0" ? null : "bad"}]]),
       el("div", {class: "grid"},
-        card("What it says of itself", {note: "From its newest heartbeat; checked by nobody."}, facts([
-          ["Heard", when(one.last_seen, now)], ["Doing", words(one.phase)], ["Engine", words(one.engine)],
-          ["Version", words(one.version)]])),
+        ownWords(one, now),
         card("Seats", {}, table("Seats", [["Seat", {main: true}], ["Voter"], ["Bond", {n: true}], ["State"]],
-          one.seats.map(seat => [count(seat.seat), code(seat.voter), tokens(seat.bond),
-            pill(seat.active ? "active" : "left", seat.active ? "good" : "")]))),
+          one.seats.map(seat => [count(seat.seat), code(seat.voter), tokens(seat.bond), seat.active ? pill("active", "good")
+            : [pill("left"), seat.release_at && seat.bond !== "0" ? ` unlocks ${unlocks(seat.release_at, now)}` : null]]))),
         one.recent ? card("Newest votes", {wide: true}, table("Newest votes", [["File", {main: true}], ["Seat", {n: true}],
           ["Its vote"], ["The outcome"], ["Submitted"]], one.recent.map(vote => [fileLink(vote.sequence), count(vote.seat),
           pill(vote.code), pill(vote.reason || vote.status, toneOf(vote.status)), when(vote.time, now)]),
@@ -630,6 +653,11 @@ const validatorPage = {
     ];
   },
 };
+
+const ownWords = (one, now, more = []) => card("What it says of itself", {note: "From its newest heartbeat; checked by nobody."},
+  one.last_seen == null ? el("p", {class: "empty"}, "It has sent no heartbeat yet. The first one says here what it does, with "
+    + "which engine and version.") : facts([["Heard", when(one.last_seen, now)], ["Doing", words(one.phase)],
+    ["Engine", words(one.engine)], ["Version", words(one.version)], ...more]));
 
 // Policy steps, newest first.
 
@@ -645,7 +673,7 @@ const stepsPage = {
         ["Tokens", {n: true}]],
       list.rows.map(one => [stepLink(one.step), when(one.time, now), figure(one.reward), figure(one.heldout),
         count(one.files.accepted ?? 0), count(refusedFiles(one.files)), count(one.files.pending ?? 0), compact(one.tokens)]),
-      "No step has been published yet."), pager(list, route)),
+      "No step has been published yet: each gets a row here, with its reward and files."), pager(list, route)),
     ];
   },
 };
@@ -674,7 +702,7 @@ const filesTable = (rows, now) => table("Files", [["File", {main: true}], ["Node
   ["Tokens", {n: true}], ["Outcome"], ["Trained in", {n: true}], ["Submitted"]],
 rows.map(one => [fileLink(one.sequence), address("node", one.node), stepLink(one.step), count(one.units),
   [outcome(one), one.disputed ? [" ", pill("disputed", "warn")] : null], stepLink(one.trained), when(one.time, now)]),
-"No file of this kind.");
+"No such file yet: each file gets a row here, with its outcome.");
 
 // One policy step: its weights, the time line of its making and use, what training measured, its files.
 
@@ -751,24 +779,80 @@ const nodePage = {
     const decided = node.accepted + node.rejected;
     return [
       heading(node.name ? words(node.name) : "Node", pill(node.state)),
-      lead(whole(node.address)),
+      lead(whole(node.address), " of operator ", to("operator", node.operator, whole(node.operator))),
       node.ejected ? el("p", {class: "banner bad"}, `Ejected: ${node.ejected}. Its stake paid ${tokens(node.slashed)}.`) : null,
+      node.trouble ? el("p", {class: "banner warn"}, words(node.trouble, 300)) : null,
       tiles([["Earned", tokens(node.earned), {sub: `${tokens(node.claimed)} claimed`}],
         ["Files accepted", count(node.accepted), {sub: decided ? `${share(node.accepted / decided)} of those judged` : ""}],
         ["Files rejected", count(node.rejected), {tone: node.rejected ? "bad" : null}],
         ["Awaiting a verdict", count(node.pending)], ["Output tokens", count(node.units)],
         ["Slashed", tokens(node.slashed), {tone: node.slashed === "0" ? null : "bad"}]]),
       el("div", {class: "grid"},
-        card("What it says of itself", {note: "From its newest heartbeat; checked by nobody."}, facts([
-          ["Heard", when(node.last_seen, now)], ["Doing", words(node.phase)], ["Policy step", node.at_step ?? "–"],
-          ["Newest weights", node.weights ?? "–"],
-          ["Engine", words(node.engine)], ["Version", words(node.version)],
-          ["Operator", el("a", {href: link("nodes", null, {operator: node.operator})}, whole(node.operator))],
-          ...Object.entries(node.metrics).map(([name, value]) => [words(name, 60), figure(value)])])),
+        ownWords(node, now, [["Policy step", node.at_step ?? "–"], ["Newest weights", node.weights ?? "–"],
+          ...Object.entries(node.metrics).map(([name, value]) => [words(name, 60), figure(value)])]),
         card("Files, newest first", {wide: true}, filesTable(files.rows, now), pager(files, route))),
     ];
   },
 };
+
+// One operator: what its nodes earn by day, what unlocks when, and what a day like the last hours would pay.
+
+const DAY = 86_400, MOST_DAYS = 90;
+
+const operatorPage = {
+  title: ({id}) => `Operator ${id.slice(0, 10)}`,
+  async load(source, {id, query}) {
+    const [one, nodes] = await Promise.all([source.live ? source.get(`operators/${id}`) : null,
+      source.get("nodes", {operator: id, after: query.after})]);
+    return {one, nodes};
+  },
+  view({one, nodes}, {route, overview, now}) {
+    return [
+      heading("Operator"),
+      lead(whole(route.id)),
+      one ? earnings(one, overview, now) : null,
+      card("Nodes", {wide: true}, nodesTable(nodes.rows, now), pager(nodes, route)),
+    ];
+  },
+};
+
+function earnings({total, days, recent, unlocks: span, stakes, unbonding}, overview, now) {
+  const staked = ({stake, nodes, unlocks: time}) => [`Stake of ${plural(nodes, "node")}`, `${tokens(stake)} tokens: `
+    + (time == null ? `${duration(unbonding)} after leaving, once no file is before a jury` : unlocks(time, now))];
+  return [
+    tiles([["Earned", tokens(total.earned), {sub: `${tokens(total.claimed)} paid`}],
+      ["Can be claimed", tokens(total.vested)], ["Locked", tokens(total.locked), {sub: "accepted, open to dispute"}],
+      ["Not judged yet", tokens(total.pending)],
+      ["Slashed", tokens(total.slashed), {tone: total.slashed === "0" ? null : "bad"}]]),
+    el("div", {class: "grid"},
+      card("Pay by day", {wide: true, note: "In tokens, by the day (UTC) on which files were accepted."},
+        chart(payChart(days, now))),
+      card("What unlocks when", {}, facts([["Pay", span ? `${tokens(total.locked)} tokens: ${unlocks(span[0], now)}`
+        + (span[1] > span[0] ? ` until ${unlocks(span[1], now)}` : "") : "none is locked"], ...stakes.map(staked)])),
+      card("Forecast", {}, forecast(recent, overview))),
+  ];
+}
+
+function payChart(days, now) {
+  const paid = new Map(days.map(({day, pay}) => [day / DAY, Number(pay) / 1e9])), today = Math.floor(now / DAY);
+  const first = Math.max(today - MOST_DAYS + 1, days.length ? days[0].day / DAY : today + 1);
+  const steps = Array.from({length: Math.max(0, today - first + 1)}, (_, i) => first + i);
+  return {title: "Pay by day", axis: "day", named: day => clock(day * DAY).slice(0, 10), stacked: true, steps,
+    series: [{label: "pay", tone: "green", values: steps.map(day => paid.get(day) ?? 0)}],
+    empty: "No file was accepted yet: the first one begins a bar for its day."};
+}
+
+function forecast({seconds, tokens: made, files}, {terms, phase, ...overview}) {
+  const none = why => el("p", {class: "empty"}, `No estimate: ${why}.`);
+  if (phase === "finished") return none("the pool's run is over");
+  if (!made) return none(`no file was accepted in ${lately(seconds)}`);
+  if (seconds < LEAST_SECONDS) return none(`it takes ${duration(LEAST_SECONDS)} of work, and there are ${duration(seconds)}`);
+  const end = budgetEnd({terms, phase, ...overview});
+  const pay = perDay(BigInt(made) * BigInt(terms.rate), seconds) / 1e9;
+  return [facts([["A day, estimated", `≈ ${figure(+pay.toPrecision(3))} tokens`]]), el("p", {class: "note"}, `If every day goes like ${lately(seconds)}, `
+    + `in which ${plural(files, "file")} with ${count(made)} accepted output tokens were decided, at the pool's pay. How much work `
+    + `the pool has, refused files and the end of its budget change it${end ? `. Budget ends: ${end}.` : "."}`)];
+}
 
 // One file: its outcome and why, the figures of each check against its threshold, the votes, prompts and completions.
 
@@ -890,9 +974,9 @@ function completions(told, whose = "") {
 
 // Name in the address → [page of all, page of one].
 const ROUTES = {overview: [overviewPage], training: [trainingPage], steps: [stepsPage, stepPage],
-  nodes: [nodesPage, nodePage], files: [filesPage, filePage], validators: [validatorsPage, validatorPage],
-  disputes: [disputesPage, disputePage], money: [moneyPage], pools: [poolsPage], compare: [comparePage], join: [joinPage],
-  search: [searchPage]};
+  nodes: [nodesPage, nodePage], operators: [null, operatorPage], files: [filesPage, filePage],
+  validators: [validatorsPage, validatorPage], disputes: [disputesPage, disputePage], money: [moneyPage],
+  pools: [poolsPage], compare: [comparePage], join: [joinPage], search: [searchPage]};
 const byId = id => document.getElementById(id);
 const run = JSON.parse(byId("run").textContent);
 const source = run ? reportSource(run) : liveSource();

@@ -449,6 +449,11 @@ def test_what_the_service_lacks_is_named_with_its_cure(service: FailingService) 
     assert "the process does not get what it needs: its log" in around(service)
     service.documents[f"/v1/nodes/{ADDRESS}"]["trouble"] = "shard 00… came with\x1bother bytes; fetch it again"
     assert "does not get what it needs: shard 00… came with?other bytes; fetch it again" in around(service)
+    service.documents[f"/v1/nodes/{ADDRESS}"] |= {
+        "phase": "generating",
+        "trouble": "another process works with this key",
+    }
+    assert "another process works with this key: its log names" in around(service)
     service.statuses |= {"/ready": 503, "/v1/status": 500, f"/v1/nodes/{ADDRESS}": 500}
     assert around(service) == "the service's database does not answer: start the database; nothing is lost"
     service.documents["/health"] = []

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +12,16 @@ import pytest
 
 from cli.diagnose import checks
 from cli.hardware import GIB, Gpu, ModelShape, TorchDevices, capacity
-from cli.pool import document
 from protocol.accounts import Account
-from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
+from protocol.api.run import PoolAccess
 from protocol.errors import ConfigError
 from storage.keys import object_key
 from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, WeightFile, seal
 from tests.cli.diagnose.test_views import OWNER
+from tests.orchestrator.chain import ScriptedChain
+from tests.orchestrator.conftest import Desk
+from tests.orchestrator.dashboard.conftest import served
+from tests.storage.mirror import mirror, send
 
 SEVEN = {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "hidden_size": 3584}
 THIRTY_TWO = {
@@ -95,13 +99,15 @@ def test_a_pool_is_judged_by_its_documents(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_newest_step_of_deltas_alone_is_served_like_the_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its own shards are not in the bucket; the service has the pool's configuration and the first step's files."""
+    """By a real service, in whose bucket are the pool's configuration and the first step's files alone."""
     shape = json.dumps(SEVEN).encode()
     name = hashlib.sha256(shape).hexdigest()
     stored, missing = Shard(sha256=name, size=len(shape)), Shard(sha256="ab" * 32, size=9)
-    config = PoolConfig(name="p", model=ModelConfig(source="m"), environments=(EnvironmentConfig(name="sums"),))
-    objects = {object_key("configs", config.digest): config.canonical(), stored.key: shape}
-    published = []
+    chain = ScriptedChain()
+    chain.create()
+    desk = Desk(tmp_path, chain)
+    config, objects = desk.service.config, desk.bucket.objects
+    objects |= {object_key("configs", config.digest): config.canonical(), stored.key: shape}
     delta = StepDelta(
         step=0, parent="cd" * 32, files=(FileDelta(name="config.json", index="ef" * 32, shards=(missing,)),)
     )
@@ -112,12 +118,21 @@ def test_a_newest_step_of_deltas_alone_is_served_like_the_first(
             files=(file,), snapshot=not step, deltas=(delta,) * step,
         )  # fmt: skip
         objects[object_key("manifests", manifest.digest)] = seal(manifest, Account.from_key(b"\x07" * 32))
-        published.append(SimpleNamespace(step=step, manifest=manifest.digest.hex()))
-    answer = SimpleNamespace(config_hash=config.digest.hex(), published=published[::-1])
-    monkeypatch.setattr(checks, "ask_service", lambda *_: answer)
-    for module in (checks, document):
-        monkeypatch.setattr(module, "service_objects", lambda *_: nullcontext(lambda key, most=0: objects[key]))
+        published = {"manifestHash": manifest.digest, "canaryRoot": bytes(32)}
+        chain.emit("Pools", "StepPublished", pool=1, step=step, seedBlock=chain.head, **published)
+    desk.follow()
+    digest = config.digest.hex()
+    desk.service.access = PoolAccess(pool=1, rpc=["http://rpc"], config_hash=digest, deployment="{}")
     monkeypatch.setattr(checks, "torch_devices", lambda: TorchDevices((RTX,)))
-    found = checks.serving("http://pool")
-    assert (found.check, found.state) == ("serves", "ok"), found
+
+    def serve(handler: BaseHTTPRequestHandler) -> None:
+        found = objects.get(handler.path.partition("?")[0].removeprefix("/pool/"))
+        send(handler, *((200, found) if found is not None else (404,)))
+
+    with mirror(serve) as storage, served(desk.app) as url:
+        desk.bucket.settings = desk.bucket.settings.model_copy(update={"endpoint": storage})
+        found = [checks.serving(url), *checks.service_checks(url)]
+        assert [(check.check, check.state) for check in found] == [("serves", "ok"), ("service", "ok")], found
+        del objects[stored.key]
+        assert checks.serving(url).state == "failed"
     assert checks.keystore(tmp_path / "none.json").state == "note"

@@ -120,5 +120,14 @@ def test_who_asks_for_a_stake_or_whose_service_lends_none_or_is_gone_stakes_its_
     assert service.access is not None
     service.access = service.access.model_copy(update={"lends": False})
     assert step() is UpDo.ETHER
-    service.access = None
+    access, service.access = service.access.model_copy(update={"lends": True}), None
     assert step() is UpDo.ETHER
+
+    def come_back(_: float) -> None:
+        service.access = access
+
+    monkeypatch.setattr("cli.run.up.time.sleep", come_back)
+    monkeypatch.setattr("cli.run.up.LocalFaucet.of", lambda suite: None)
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True)
+    way.take(facts := way.facts(), next_node_step(facts))
+    assert next_node_step(way.facts()).do is UpDo.SPONSOR, "it does not wait for ether once the service lends"

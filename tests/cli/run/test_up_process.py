@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -117,15 +118,23 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 60, "it does not wait the five minutes"
 
 
-def test_what_is_due_is_not_waited_for_when_the_chain_is_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MusterError("the chain does not answer"),
+        OSError(28, "no space left on device"),
+        sqlite3.OperationalError("full"),
+    ],
+)
+def test_what_cannot_be_seen_ends_no_process_and_is_not_waited_for(tmp_path: Path, failure: Exception) -> None:
     up = process(tmp_path, SLEEPING)
     up.start()
 
-    def due() -> str:
-        raise MusterError("the chain does not answer")
+    def fail() -> str:
+        raise failure
 
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert up.run(str, due) == 0
+    assert up.run(fail, fail) == 0
 
 
 def test_it_looks_at_once_and_then_every_so_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +161,7 @@ def test_before_the_first_file_up_repeats_what_the_worker_says() -> None:
     assert earned_line(State(), 1, "0xA", 0) == "no file handed in yet"
 
 
-def test_an_unopened_vote_of_an_owners_seat_is_due(tmp_path: Path) -> None:
+def test_an_owners_only_seat_and_its_unopened_vote_are_told(tmp_path: Path) -> None:
     profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=ProfileKey(keystore=tmp_path / "key.json"))
     keystore.create(profile.key.keystore, "password", work_factor=1024)
     state, turn = make_state(make_sub()), drawn(commits={1: bytes(32)})
@@ -163,8 +172,10 @@ def test_an_unopened_vote_of_an_owners_seat_is_due(tmp_path: Path) -> None:
     suite = SimpleNamespace(params=SimpleNamespace(values=lambda: {"withheldPenalty": 2 * 10**8}))
     up: Any = object.__new__(ValidatorUp)
     up.session, up.profile = SimpleNamespace(state=lambda: state, suite=suite), profile
-    up.process = SimpleNamespace(run=lambda report, due: ran.append(due))
+    up.process = SimpleNamespace(run=lambda *said: ran.extend(said))
     up.work()
-    assert ran[0]() == "1 vote not opened yet; each that is missing costs 0.2 tokens"
+    report, due = ran
+    assert report() == "1 seat active · fees 0 tokens, penalties 0 tokens"
+    assert due() == "1 vote not opened yet; each that is missing costs 0.2 tokens"
     turn.reveals[1] = VOTES[1]
-    assert ran[0]() == ""
+    assert due() == ""

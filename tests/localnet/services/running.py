@@ -35,9 +35,11 @@ class ServiceProcess:
         return [sys.executable, "-m", f"localnet.services.{self.name}", *where, *self.options]
 
     def start(self, timeout: float = 60.0) -> None:
+        # eventlet says less when it sees that a test runs it.
+        env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
+                self.command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
             )
         wait_for(f"the {self.name} service", self._ready, timeout)
 

@@ -19,7 +19,7 @@ from tests.orchestrator.conftest import Desk, finish_run
 from tests.orchestrator.crowd import address, serve_crowd
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-NODE, OWNER = address(1005), address(7001)
+NODE, OPERATOR, OWNER = address(1005), address(5001), address(7001)
 PAGES = {
     "": "Who has which step",
     "training": "Entropy (nats)",
@@ -28,6 +28,7 @@ PAGES = {
     "nodes": "Heartbeat",
     "nodes?state=dead": "Heartbeat",
     f"nodes/{NODE}": "What it says of itself",
+    f"operators/{OPERATOR}": "What unlocks when",
     "files": "Trained in",
     "files?status=rejected": "Trained in",
     "files/0": "Prompts and completions",
@@ -35,7 +36,7 @@ PAGES = {
     f"validators/{OWNER}": "Newest votes",
     "disputes": "Penalties, newest first",
     "disputes/0": "Jury of trial 1",
-    "money": "Escrow of the pool",
+    "money": "Where the money goes",
     "pools": "Pay per million tokens",
     "compare": "In figures",
     "join": "As a node",

@@ -1,5 +1,7 @@
 """What changes while one looks, and what the dashboard says when it cannot know."""
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from chain.indexer.records import ChallengeOutcome
+from orchestrator.db import HeartbeatRow
+from orchestrator.heartbeats import KEY_SHARED
 from protocol.api.run import Reconciliation
 from tests.orchestrator.conftest import Desk
-from tests.orchestrator.crowd import Still, serve_crowd
+from tests.orchestrator.crowd import Still, address, serve_crowd
 from tests.orchestrator.dashboard.conftest import Opening, served
 
 
@@ -54,6 +58,20 @@ def test_a_challenge_is_shown_when_it_is_opened_and_when_it_is_decided(run: Desk
     advance(run, 4322)
     row.get_by_text("lapsed").wait_for()
     assert not seen.complaints
+
+
+def test_one_of_a_kind_is_told_in_the_singular_and_a_shared_key_on_its_nodes_page(
+    run: Desk, base: str, visit: Opening
+) -> None:
+    owner = run.view.state.seats[0].owner
+    del run.view.state.seats[1]
+    assert re.search(r"\b1 seat\b", visit(base).open(f"validators/{owner}").text())
+    node = HeartbeatRow(
+        address=address(1001), last_seen=run.now, body=json.dumps({"role": "worker", "shared": run.now})
+    )
+    with run.db.session() as session:
+        session.merge(node)
+    assert KEY_SHARED in visit(base).open(f"nodes/{address(1001)}").text()
 
 
 def test_a_service_that_takes_requests_and_never_answers_is_offline(base: str, visit: Opening) -> None:

@@ -1,10 +1,14 @@
 """Every page, as a person sees it: at both widths, in both schemes, without a finding of an accessibility checker."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from chain.indexer.records import Status
+from tests.orchestrator.conftest import Desk
 from tests.orchestrator.crowd import address, serve_crowd
 from tests.orchestrator.dashboard.conftest import NODE, PAGES, Opening, Visit, served
 
@@ -97,6 +101,85 @@ def test_a_command_to_join_is_copied_with_the_address_of_this_pool(url: str, vis
     seen.page.get_by_text("Copied").wait_for()
     assert seen.page.evaluate("navigator.clipboard.readText()") == f"muster node up --pool {url.rstrip('/')}"
     assert not seen.complaints
+
+
+def pool_of_two_days(tmp_path: Path, share: int = 1) -> Desk:
+    """A pool of a day and a half, most of whose files are accepted; `share`: of the deposits that a day spends."""
+    desk = serve_crowd(tmp_path, nodes=8, files=400)
+    state, pool = desk.view.state, desk.view.state.pools[1]
+    for sub in state.submissions.values():
+        sub.time = int(desk.now) - 130_000 + 300 * sub.sequence
+        sub.decided_time, sub.committees = sub.decided_time and sub.time + 20, 1
+    pool.terms = replace(pool.terms, rate=10**6)
+    pool.claimed, pool.fees_paid, pool.from_stakes = 100 * 10**9, 3 * 10**9, 10**9
+    day = sum(sub.units for sub in state.submissions.values() if sub.decided_time > desk.now - 86_400)
+    pool.funded = day * pool.terms.rate * share
+    return desk
+
+
+def test_one_picture_shows_where_a_pools_money_goes_and_when_it_ends(tmp_path: Path, visit: Opening) -> None:
+    desk = pool_of_two_days(tmp_path, share=10)
+    with served(desk.app) as base:
+        seen = visit(base).open("money")
+        overview, text = desk.get("overview"), seen.text()
+        bar = seen.page.get_by_role("img", name="Deposits: ").first
+        assert "Paid to nodes 100, Earned by nodes, not claimed" in (bar.get_attribute("aria-label") or "")
+        widths = bar.locator("i").evaluate_all("parts => parts.map(part => part.getBoundingClientRect().width)")
+        assert sum(widths) == pytest.approx(bar.bounding_box()["width"], abs=8)  # type: ignore[index]
+        taken = int(overview["slashed"]) / 1e9
+        assert f"{taken:g} tokens of stakes and bonds; 1 of them came back to the pool" in text
+        free, today = int(overview["escrow"]["free"]), overview["today"]
+        spent = today["tokens"] * 10**6 + today["files"] * int(overview["terms"]["fee"]) * 3
+        end = datetime.fromtimestamp(desk.now + 86_400 * free / spent, UTC)
+        assert f"about {end:%Y-%m-%d}, if pay and fees go on as in the last 24 h" in text
+        assert not seen.complaints
+
+
+def test_an_operators_page_has_pay_by_day_dates_and_a_forecast_with_its_reason(tmp_path: Path, visit: Opening) -> None:
+    desk = pool_of_two_days(tmp_path)
+    state, operator = desk.view.state, address(5000)
+    files = [sub for sub in state.submissions.values() if state.accounts[1, sub.node].operator == operator]
+    lately = [sub for sub in files if sub.decided_time > desk.now - 6 * 3600]
+    tokens = sum(sub.units for sub in lately if sub.status is Status.ACCEPTED)
+    for sub in files:
+        sub.final_time = sub.decided_time and sub.decided_time + 100_000
+    leaving = state.nodes[address(1000)]
+    leaving.pool, leaving.release_at = 0, int(desk.now) + 7200
+    with served(desk.app) as base:
+        seen = visit(base, 390).open(f"nodes/{address(1001)}")
+        seen.page.get_by_role("link", name=operator).click()
+        seen.settled(f"**/#/operators/{operator}")
+        text = seen.text()
+        assert f"≈ {float(f'{tokens * 4 / 1000:.3g}'):g} tokens" in text
+        assert f"{len(lately)} files with {tokens:,} accepted output tokens" in text
+        assert "If every day goes like the last 6 h" in text
+        assert f"{datetime.fromtimestamp(leaving.release_at, UTC):%Y-%m-%d %H:%M} UTC (in 2 h)" in text
+        seen.page.locator("run-chart summary").click()
+        rows = seen.page.locator("run-chart tbody tr")
+        days = sorted({f"{datetime.fromtimestamp(sub.decided_time, UTC):%Y-%m-%d}" for sub in files if sub.is_paid})
+        assert [row.split()[0] for row in rows.all_inner_texts()] == days
+        assert not seen.complaints
+        assert seen.overflow <= 0
+
+
+def test_a_name_is_typed_and_its_node_opened(url: str, visit: Opening) -> None:
+    seen = visit(url).open("")
+    seen.page.fill("#query", "RIG-0017")
+    seen.page.keyboard.press("Enter")
+    seen.page.get_by_role("link", name="rig-0017").click()
+    seen.settled(f"**/#/nodes/{address(1017)}")
+    assert "rig-0017" in seen.page.inner_text("h1")
+
+
+BLUE = """() => {
+  const canvas = document.querySelector("run-chart canvas"), {width, height} = canvas;
+  const pixels = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  return pixels.filter((value, i) => i % 4 === 2 && value > 150 && pixels[i - 2] < 100).length
+}"""
+
+
+def test_a_held_out_reward_that_was_measured_once_is_drawn(url: str, visit: Opening) -> None:
+    assert visit(url).open("compare").page.evaluate(BLUE) > 0
 
 
 def test_a_page_asks_for_each_document_once(url: str, visit: Opening) -> None:

@@ -11,7 +11,7 @@ from protocol.api.run import RunRecord
 from tests.orchestrator.chain import CHEAT, NODE
 from tests.orchestrator.conftest import EVIL, Desk
 from tests.orchestrator.crowd import serve_crowd
-from tests.orchestrator.dashboard.conftest import PAGES, Opening, Visit
+from tests.orchestrator.dashboard.conftest import OPERATOR, PAGES, Opening, Visit
 from tests.orchestrator.dashboard.test_pages import findings
 
 
@@ -56,7 +56,7 @@ def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, 
     seen = opened(visit, report_page(documents(None, record(desk.service), details)), tmp_path)
     missing = {"pools", "files?status=rejected"}
     # nobody says in a report what it holds now
-    for name, words in (PAGES | {"": "Policy step"}).items():
+    for name, words in (PAGES | {"": "Policy step", f"operators/{OPERATOR}": "4 in all"}).items():
         if name not in missing and not name.startswith(("nodes/", "validators/")):
             seen.open(name)
             assert words.lower() in seen.text().lower(), name

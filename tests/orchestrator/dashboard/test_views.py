@@ -19,7 +19,7 @@ from orchestrator.dashboard.views import get_overview, history
 from orchestrator.ledger import escrow
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, VOTER, WINDOW, ScriptedChain
 from tests.orchestrator.conftest import URL, Desk, is_error
 from tests.orchestrator.crowd import Crowd, Still, give_evidence
 from trainer.reports.metrics import SCALARS
@@ -97,7 +97,7 @@ def test_the_report_embeds_what_the_service_answers(desk: Desk) -> None:
     assert embedded["steps"] == [desk.get(f"policy-steps/{step}") for step in (0, 1)]
     live, same = desk.get("overview"), embedded["overview"]
     differing = {name for name in live if live[name] != same[name]}
-    assert differing <= {"time", "chain", "throughput", "terms", "in_flight"}
+    assert differing <= {"time", "chain", "throughput", "today", "terms", "in_flight"}
     assert (live["reward"], live["heldout"], live["heldout_step"]) == (0.625, 0.75, 1)
 
 
@@ -177,7 +177,62 @@ def test_a_search_finds_addresses_hashes_and_numbers(busy: Desk, crowd: Crowd) -
     assert busy.get("search?q=%3Cscript%3E")["hits"] == []
 
 
-MISSING = ("nodes/" + STRANGER.address, "validators/" + CHEAT.address, "submissions/9999", "policy-steps/9")
+def test_a_search_finds_nodes_validators_and_pools_by_a_part_of_their_names(desk: Desk) -> None:
+    desk.chain.seat(VOTER)
+    desk.follow()
+    desk.beat(NODE, name="Garage rig 7")
+    desk.beat(VOTER, role="validator", name="Rigorous")
+    names = {"RIG": {("node", NODE.address), ("validator", VOTER.address)}, "rage rig": {("node", NODE.address)}}
+    for part, expected in names.items():
+        assert {(hit["kind"], hit["id"]) for hit in desk.get(f"search?q={part}")["hits"]} == expected
+    assert desk.get("search?q=tes")["hits"] == [{"kind": "pool", "id": "1", "label": "test"}]
+    assert [hit["kind"] for hit in desk.get("search?q=7")["hits"]] == ["node"]
+    desk.chain.emit("Court", "ServiceAnnounced", pool=1, url="https://deep.example")
+    desk.follow()
+    assert [hit["label"] for hit in desk.get("search?q=Deep")["hits"]] == ["https://deep.example"]
+
+
+def test_an_operator_sees_its_pay_by_day_and_what_unlocks_when(desk: Desk) -> None:
+    chain, day = desk.chain, 86_400
+    for key in (NODE, CHEAT):
+        chain.emit("Stakes", "NodeBound", node=key.address, pool=1)
+    for counter, units in enumerate((70, 30)):
+        chain.head += day
+        chain.settle(NODE, chain.submit(NODE, counter, units=units), Code.ACCEPT, units)
+    desk.now = 1000.0 + chain.head
+    chain.emit("Stakes", "StakeLent", node=CHEAT.address, sponsor=VOTER.address, amount=2000)
+    chain.emit("Stakes", "NodeUnbound", node=CHEAT.address, releaseAt=999_999)
+    desk.follow()
+    one, final = desk.get(f"operators/{OWNER.address}"), int(desk.now) + 1 + WINDOW
+    assert [(entry["day"] // day, entry["pay"]) for entry in one["days"]] == [(1, "700"), (2, "300")]
+    total = one["total"]
+    assert [total[name] for name in ("earned", "vested", "locked", "claimed")] == ["1000", "700", "300", "0"]
+    assert one["unlocks"] in ([final, final], [final - 1, final - 1])
+    assert one["recent"] == {"seconds": 6 * 3600, "files": 1, "tokens": 30}
+    assert one["stakes"] == [
+        {"stake": "5000", "nodes": 1, "unlocks": None},
+        {"stake": "3000", "nodes": 1, "unlocks": 999_999},
+    ]
+
+
+def test_what_was_decided_lately_is_said_of_no_more_time_than_there_was(desk: Desk) -> None:
+    chain = desk.chain
+    chain.settle(NODE, chain.submit(NODE, 0, units=70), Code.ACCEPT, 70)
+    desk.now = 1000.0 + chain.head + 900
+    desk.follow()
+    assert desk.get("overview")["today"]["seconds"] in range(900, 905)
+    assert desk.get("overview")["throughput"] == {"seconds": 600, "files": 0, "tokens": 0}
+    desk.now += 10**6
+    assert desk.get("overview")["today"] == {"seconds": 86_400, "files": 0, "tokens": 0}
+
+
+MISSING = (
+    "nodes/" + STRANGER.address,
+    "operators/" + NODE.address,
+    "validators/" + CHEAT.address,
+    "submissions/9999",
+    "policy-steps/9",
+)
 ODD = ("nodes/0x12", "nodes?limit=101", "submissions?after=-1", "submissions/x", "nodes?state=x", "search?q=")
 
 

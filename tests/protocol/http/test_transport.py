@@ -58,6 +58,11 @@ def test_what_is_packed_once_is_read_unless_it_is_long_or_damaged() -> None:
         answered(b"not gzip", "gzip")
 
 
+def test_headers_may_have_any_bytes() -> None:
+    with mirror(lambda handler: send(handler, 200, b"words", X_Server="caf\xe9")) as url:
+        assert fetched(url, ANYWHERE) == b"words"
+
+
 def test_certificates_are_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ssl.SSLContext] = []
     create = ssl.create_default_context

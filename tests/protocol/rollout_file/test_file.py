@@ -2,6 +2,7 @@ import hashlib
 import io
 import os
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,9 +18,10 @@ from hypothesis import strategies as st
 from benchmarks.support.rollouts import LIMITS
 from benchmarks.support.rollouts import made_up_rollouts as rollouts
 from protocol.delta.delta import varint
+from protocol.errors import MusterError
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file import merkle
-from protocol.rollout_file.file import SANDBOX, read, write
+from protocol.rollout_file.file import SANDBOX, Sandbox, read, write
 from protocol.rollout_file.reader import SCHEMA
 from protocol.rollout_file.rows import Limits, MalformedFile, RolloutHeader, commit, inclusion
 from protocol.seeds import Work
@@ -236,6 +238,35 @@ def test_a_reader_that_dies_or_hangs_is_replaced(stopped: signal.Signals, monkey
     monkeypatch.setattr("protocol.rollout_file.file._SLACK_SECONDS", 5.0)
     assert read(data, replace(LIMITS, cpu_seconds=1))[0] == header()
     assert SANDBOX._process is not first
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "reader.confine = lambda *_: resource.setrlimit(resource.RLIMIT_CPU, (2, 1))",
+        "reader.confine = die",
+        "reader.confine, reader.parse = print, die",
+        "write, reader.confine = os.write, print\n"
+        "reader.os.write = lambda out, data: (write(out, data[:9]), len(data) > 9 and die())[0]",
+    ],
+    ids=["cannot be confined", "killed while it is confined", "killed before it answers", "killed while it answers"],
+)
+def test_a_machine_that_cannot_read_blames_no_file(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limits are too low, or the out-of-memory killer ends the process that parses."""
+    start, set_up = subprocess.Popen, "import os, resource, signal, protocol.rollout_file.reader as reader"
+    set_up += "\ndie = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+
+    def popen(argv: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+        return start([argv[0], "-c", f"{set_up}\n{broken}\nreader.main()"], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    sandbox, data = Sandbox(), write(header(), rollouts())
+    try:
+        with pytest.raises(MusterError, match=r"failed twice: (it was killed|current limit)") as raised:
+            read(data, LIMITS, sandbox)
+        assert not isinstance(raised.value, MalformedFile)
+    finally:
+        sandbox.close()
 
 
 def test_reader_that_takes_too_long_is_stopped() -> None:

@@ -1,5 +1,6 @@
 """What lies on a relay's cache may have been spoilt or swapped: it is read no further than it may be long."""
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -62,3 +63,13 @@ def test_what_comes_while_it_is_looked_for_is_not_thrown_away(tmp_path: Path, mo
         assert cache.copy(KEY, whole)
         assert whole.whole() == DATA
         assert cache.path(KEY) == cache.folder / KEY
+
+
+def test_a_shard_that_the_disk_has_no_room_for_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    cache = cache_of(tmp_path)
+    monkeypatch.setattr("storage.partial.write", full)
+    assert not cache.put(KEY, DATA)
+    assert not list((tmp_path / "shards").iterdir())
