@@ -12,7 +12,7 @@ from chain.indexer.records import Lane, Panel, Pool, Submission, Trial
 from chain.indexer.state import State, needed, seats_in
 from chain.suite import Suite
 from protocol.api.work import HeartbeatRequest
-from protocol.errors import MusterError
+from protocol.errors import MusterError, unwritten
 from runtime.orchestrator_client import Heartbeats
 from validator import decide
 from validator.decide import settleable, turn
@@ -189,7 +189,9 @@ class PoolDuties:
     def advance(self, state: State, now: int) -> set[TaskKey] | None:
         """Start whatever is due, oldest first. Returns the tasks that are to be judged; None if a lane or trial failed,
         which is logged and tried again next turn."""
-        pool, seats, failed = state.pools[self._number], decide.seats_of(state, self.voting.voters), False
+        pool, seats, failed = state.pools.get(self._number), decide.seats_of(state, self.voting.voters), False
+        if pool is None:
+            return None  # a reorganisation has undone it, perhaps for a moment
         due = list[tuple[str, Callable[[], None]]]()
         for (of, number), lane in sorted(state.lanes.items()):
             if of == self._number:
@@ -200,8 +202,10 @@ class PoolDuties:
         for what, advance in due:
             try:
                 advance()
-            except MusterError as error:
-                log.error("%s of pool %d: %s", what, pool.pool, error)
+            except (MusterError, OSError) as error:
+                # On a full disk no ballot can be kept, but those that are kept must be revealed.
+                why = unwritten(error) if isinstance(error, OSError) else error
+                log.error("%s of pool %d: %s", what, pool.pool, why)
                 failed = True
         self._keeper.finish_overdue(state, now)
         wanted = self.voting.end_turn()

@@ -118,13 +118,14 @@ def test_ballots_go_once_their_round_is_final_and_not_before(world: ValidatorWor
     assert sweep() == []
 
 
-def test_a_lane_that_fails_holds_up_no_other() -> None:
+@pytest.mark.parametrize("failure", [IntegrityError("something is damaged", "mend it"), OSError(28, "no space left")])
+def test_a_lane_that_fails_holds_up_no_other(failure: Exception) -> None:
     advanced: list[int] = []
 
     class OneFails(PoolDuties):
         def _advance_lane(self, state: Any, pool: Any, lane: Any, *_: Any) -> None:
             if lane.lane == 0:
-                raise IntegrityError("something is damaged", "mend it")
+                raise failure
             advanced.append(lane.lane)
 
     duties = OneFails(MagicMock(voters={"0x": MagicMock()}), 1, None)
@@ -133,4 +134,6 @@ def test_a_lane_that_fails_holds_up_no_other() -> None:
     state: Any = SimpleNamespace(lanes=lanes, seats={}, trials={}, disputes={}, canaries={}, pools={1: pool})
     assert duties.advance(state, 0) is None
     assert advanced == [1, 2]
+    state.pools = {}
+    assert duties.advance(state, 0) is None, "a reorganisation has undone the pool"
     duties.close()

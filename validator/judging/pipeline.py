@@ -19,7 +19,7 @@ from engines.base import Engine
 from engines.torch_process import arithmetic_of, vllm_installed
 from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.errors import MusterError, printable
+from protocol.errors import MusterError, printable, unwritten
 from protocol.evidence.figures import arithmetic_label
 from protocol.evidence.null_model import StepNullModels
 from protocol.rollout_file.file import read
@@ -197,7 +197,10 @@ class FileJudge:
         self.judged += 1
         # A file that nobody has now may be there later.
         if self._verdicts and verdict.code is not Code.UNAVAILABLE:
-            self._verdicts.keep(facts, verdict, "" if engine is self._engine else engine.key)
+            try:
+                self._verdicts.keep(facts, verdict, "" if engine is self._engine else engine.key)
+            except OSError as error:  # a vote cannot wait until the disk has room
+                log.warning("a verdict is not kept for a restart: %s", unwritten(error))
         return verdict
 
     def is_there(self, facts: SubmissionFacts, announced: Sequence[str] = ()) -> bool:

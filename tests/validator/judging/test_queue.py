@@ -1,6 +1,7 @@
 """The judge queue: one thread for all pools, which nothing that is missing or large holds up."""
 
 import dataclasses
+import errno
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -264,3 +265,16 @@ def test_the_first_file_has_a_jurys_time_and_every_further_lane_a_committees() -
 )
 def test_no_pause_after_a_slow_try_takes_a_window_away(tried: float, patience: float, pause: float) -> None:
     assert retry_pause(0.25, tried, patience) == pause
+
+
+def test_a_verdict_that_the_disk_has_no_room_for_is_voted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(VerdictStore, "keep", full)
+    bench = JudgingBench(tmp_path)
+    with bench.running():
+        assert bench.answer(bench.task(b"s", 3)).codes == (Code.ACCEPT,)
+    assert bench.sequences == [3], "judged once"
