@@ -4,6 +4,7 @@ A process killed between commit and reveal must reveal the very same vote: withh
 """
 
 import logging
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,12 +77,14 @@ class BallotStore:
         write_atomic(self._folder / ballot.file_name, _BALLOT.dump_json(ballot), 0o600)
         self._ballots.setdefault(ballot.where, []).append(ballot)
 
-    def ready(self, where: str, seat: int, seed: bytes, files: bytes) -> Ballot | None:
-        """Return the ballot for this seed and these files, if it was judged already."""
-        ballots = self._ballots.get(where, ())
-        return next(
-            (ballot for ballot in ballots if (ballot.seat, ballot.seed, ballot.files) == (seat, seed, files)), None
-        )
+    def ready(self, where: str, seat: int, seed: bytes, files: bytes, voter: str) -> Ballot | None:
+        """Return the ballot for this seed and these files, if it was judged already; a commitment hides who makes it,
+        so it is the ballot of one voting key."""
+        wanted = seat, seed, files, voter
+        for ballot in self._ballots.get(where, ()):
+            if (ballot.seat, ballot.seed, ballot.files, ballot.voter) == wanted:
+                return ballot
+        return None
 
     def committed(self, where: str, seat: int, commitment: bytes) -> Ballot | None:
         ballots = self._ballots.get(where, ())
@@ -95,6 +98,10 @@ class BallotStore:
     @property
     def names(self) -> set[str]:
         return set(self._ballots)
+
+    def cast_by(self, voters: Container[str]) -> set[str]:
+        """Return the names of the rounds and trials in which one of these keys may have voted."""
+        return {name for name, ballots in self._ballots.items() if any(ballot.voter in voters for ballot in ballots)}
 
     def forget(self, where: str) -> None:
         """Delete the ballots of a round or trial whose outcome is final."""

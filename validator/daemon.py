@@ -15,7 +15,14 @@ from validator.config import UNSERVED, ValidatorConfig
 from validator.decide import ballots_needed
 from validator.duties import MakeVoting, PoolDuties
 from validator.judging.queue import TaskKey
-from validator.pools import OpenPool, PoolCollaborators, ServedPools, ValidatorCollaborators, pools_to_serve
+from validator.pools import (
+    OpenPool,
+    PoolCollaborators,
+    ServedPools,
+    ValidatorCollaborators,
+    pools_of_ballots,
+    pools_to_serve,
+)
 from validator.retention import RetentionService
 from validator.voting import Voting
 
@@ -92,6 +99,7 @@ class Validator:
             for duties in (*self._pools.values(), *self._unopened.values()):
                 duties.forget()
         wanted = pools_to_serve(state, shared.voters, state.head // self._epoch_blocks)
+        wanted |= pools_of_ballots(state, shared.ballots.cast_by(shared.voters))
         self._served.advance(state, wanted)
         for number, pool in sorted(self._served.opened.items()):
             if number not in self._pools:

@@ -265,12 +265,23 @@ class Voting:
         self._reported: dict[str, None] = {}
 
     def advance(self, state: State, pool: Pool, vote: Vote, now: int) -> None:
-        """Do what is due for each of our members."""
+        """Do what is due for each of our members. A vote belongs to the key that committed it, also after the seat has
+        named another: only that key can reveal it."""
         task, seed, digest = vote.task_key
-        for member, seat, voter in ours(vote.committee, self.voters):
-            ready = self._ballots.ready(task, seat, seed, digest)
+        for member, (seat, voter) in enumerate(zip(vote.committee.seats, vote.committee.voters, strict=True)):
             committed = vote.current.commits.get(member)
             matching = self._ballots.committed(task, seat, committed) if committed else None
+            if matching is not None and matching.voter not in self.voters:
+                if voter in self.voters and self._is_news(f"{task} {seat} key"):
+                    log.error(
+                        "%s: seat %d committed its vote by the key %s, which alone can reveal it: name that key in "
+                        "`voters`, too, or the seat is fined", task, seat, matching.voter,
+                    )  # fmt: skip
+                continue
+            voter = matching.voter if matching is not None else voter
+            if voter not in self.voters:
+                continue
+            ready = self._ballots.ready(task, seat, seed, digest, voter)
             action = member_action(vote.current, member, ready is not None, matching is not None, now)
             if action is SeatAction.JUDGE:
                 ready = self._ballot(pool, vote, seat, voter, now)

@@ -8,9 +8,11 @@ import pytest
 
 from validator.ballots import Ballot, BallotStore
 
+VOTER = "0x" + "11" * 20
+
 
 def ballot(**changes: object) -> Ballot:
-    base = Ballot("lane-1-2-0", 7, "0x" + "11" * 20, b"s" * 32, b"f" * 32, 0x21, b"v" * 32, b"x" * 32, b"c" * 32)
+    base = Ballot("lane-1-2-0", 7, VOTER, b"s" * 32, b"f" * 32, 0x21, b"v" * 32, b"x" * 32, b"c" * 32)
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -18,11 +20,11 @@ def test_a_ballot_is_found_again_after_a_restart(tmp_path: Path) -> None:
     first = ballot()
     BallotStore(tmp_path).keep(first)
     again = BallotStore(tmp_path)
-    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"f" * 32) == first
+    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"f" * 32, VOTER) == first
     assert again.committed("lane-1-2-0", 7, b"c" * 32) == first
-    assert again.ready("lane-1-2-0", 7, b"t" * 32, b"f" * 32) is None
-    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"g" * 32) is None
-    assert again.ready("lane-1-2-0", 70, b"s" * 32, b"f" * 32) is None
+    assert again.ready("lane-1-2-0", 7, b"t" * 32, b"f" * 32, VOTER) is None
+    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"g" * 32, VOTER) is None
+    assert again.ready("lane-1-2-0", 70, b"s" * 32, b"f" * 32, VOTER) is None
     assert again.committed("lane-1-2-1", 7, b"c" * 32) is None
 
 
@@ -55,7 +57,7 @@ def test_a_damaged_ballot_is_set_aside_and_costs_no_other(
     again = BallotStore(tmp_path)
     assert again.committed("lane-1-3-0", 7, b"d" * 32) is not None
     assert again.committed("lane-1-2-0", 7, b"c" * 32) is None
-    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"f" * 32) is None, "it is judged anew"
+    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"f" * 32, VOTER) is None, "it is judged anew"
     assert "is damaged" in caplog.text
     assert "damaged/lane-1-2-0-seat7" in again.why_lost("lane-1-2-0", 7, b"c" * 32)
     again.keep(ballot())
@@ -72,7 +74,7 @@ def test_a_lookup_does_not_read_the_folder(tmp_path: Path, monkeypatch: pytest.M
 
     for name in ("glob", "iterdir", "read_bytes"):
         monkeypatch.setattr(Path, name, scanned)
-    assert store.ready("lane-1-2-0", 7, b"s" * 32, b"f" * 32) == ballot()
+    assert store.ready("lane-1-2-0", 7, b"s" * 32, b"f" * 32, VOTER) == ballot()
     assert store.committed("lane-1-2-0", 7, b"c" * 32) == ballot()
     assert store.names == {"lane-1-2-0"}
     store.forget("lane-1-2-0")

@@ -2,9 +2,11 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -20,10 +22,11 @@ from tests.conftest import Deployed
 from tests.validator.daemon_world import FAMILY
 from tests.validator.scripted import ScriptedJudge
 from tests.validator.tiny import facts, honest, work_of
-from validator.ballots import Ballot
+from validator.ballots import Ballot, BallotStore
 from validator.decide import last_to_commit, settler, turn
 from validator.judging.checks import not_judged
-from validator.voting import Committees, LaneVote, fallback_due, fallback_honest, fallback_margin
+from validator.pools import pools_of_ballots
+from validator.voting import Committees, LaneVote, Voting, fallback_due, fallback_honest, fallback_margin
 
 
 @pytest.fixture
@@ -208,3 +211,44 @@ def test_what_is_drawn_or_too_early_is_not_asked_for_and_a_refusal_is_no_committ
     contract.committee_of.assert_not_called()
     contract.committee_of.side_effect = ContractError("Court.committeeOf", b"")
     assert committees.of(state, Panel(seed_block=9), PLACE) is None
+
+
+def test_a_vote_is_revealed_by_the_key_that_committed_it_after_the_seat_named_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = BallotStore(tmp_path)
+    store.keep(Ballot("lane-7-0-0", 4, "0xold", b"s" * 32, b"f" * 32, 1, b"v" * 32, b"s" * 32, b"c" * 32))
+    current = drawn(commits={0: b"c" * 32}, commit_until=UNTIL)
+    vote: Any = SimpleNamespace(
+        task_key=("lane-7-0-0", b"s" * 32, b"f" * 32),
+        committee=Committee((4,), ("0xnew",), b"s" * 32),
+        current=current,
+        reveal=MagicMock(),
+    )
+
+    def advance(*keys: str) -> list[tuple[object, ...]]:
+        voters, started = {key: MagicMock(name=key) for key in keys}, list[tuple[object, ...]]()
+
+        def run(key: tuple[object, ...], head: int, what: str, cast: Callable[[], object]) -> None:
+            started.append(key)
+            cast()
+
+        tasks = SimpleNamespace(run=run)
+        shared: Any = SimpleNamespace(
+            voters=voters, chain=MagicMock(), ballots=store, queue=None, tasks=tasks, verdicts=None
+        )
+        vote.reveal.reset_mock()
+        Voting(shared, None, MagicMock()).advance(State(head=9), pool(), vote, UNTIL + 1)
+        assert [call.args[0] for call in vote.reveal.call_args_list] == [voters.get("0xold")] * len(started)
+        return started
+
+    assert advance("0xold") == advance("0xold", "0xnew") == [("lane-7-0-0", 4, "reveal")]
+    assert "CANNOT" not in caplog.text
+    assert advance("0xnew") == []
+    assert "by the key 0xold, which alone can reveal it" in caplog.text
+    assert store.ready("lane-7-0-0", 4, b"s" * 32, b"f" * 32, "0xnew") is None, "another key votes anew"
+    known = State(pools={7: pool()})
+    assert pools_of_ballots(known, store.cast_by({"0xold"})) == {7}, "also after a restart"
+    assert (
+        pools_of_ballots(State(), store.cast_by({"0xold"})) == pools_of_ballots(known, store.cast_by({"0x"})) == set()
+    )
