@@ -1,8 +1,10 @@
 """What a file was judged by: committees and juries, and the published verdicts and rollouts in the pool's bucket."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -26,6 +28,8 @@ from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
 ROWS = 8
 MAX_TOKENIZER_BYTES = 64 << 20
 MAX_TEXT = 20_000
+# Requests that read a file or wait to.
+PLACES = 4
 
 
 def find_submission(state: State, pool: int, sequence: int) -> Submission:
@@ -76,22 +80,34 @@ def _panel(
 
 @dataclass
 class Evidence:
-    """Reads a pool's bucket (`open_object` by key and limit), one file at a time, so that onlookers hold up no work.
-    Every byte is a stranger's: documents are checked against the hashes on chain, rollout files read in a sandbox."""
+    """Reads a pool's bucket (`open_object` by key and limit), one file at a time. Few requests wait for their turn,
+    since each holds a thread that signed requests need, too; others are sent away. Every byte is a stranger's:
+    documents are checked against the hashes on chain, rollout files read in a sandbox."""
 
     pool: PoolId
     work: WorkConfig
     open_object: Callable[[str, int], bytes]
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _places: threading.Semaphore = field(default_factory=partial(threading.Semaphore, PLACES))
     _tokenizers: dict[bytes, Tokenizer | None] = field(default_factory=dict)
 
     def verdicts(self, state: State, sequence: int) -> views.VerdictsView:
-        """Return the published verdicts on a file. Raises HttpError 404, UnreachableError."""
+        """Return the published verdicts on a file. Raises HttpError 404, 503, UnreachableError."""
         sub = find_submission(state, self.pool.pool, sequence)
         members = [(member.seat, member.verdict) for panel in panels(state, sub) for member in panel.members]
-        with self._lock:
+        with self._turn():
             entries = [self._verdict(sub, seat, key) for seat, key in members if key]
         return views.VerdictsView(sequence=sequence, verdicts=entries)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._places.acquire(blocking=False):
+            raise HttpError(503, "the service reads other files for onlookers", "ask again in a few seconds", 2)
+        try:
+            with self._lock:
+                yield
+        finally:
+            self._places.release()
 
     def _verdict(self, sub: Submission, seat: int, key: str) -> views.VerdictEntry:
         try:
@@ -120,10 +136,10 @@ class Evidence:
         )
 
     def rollouts(self, state: State, sequence: int, first: int) -> views.RolloutsView:
-        """Return some rows of a file from row `first` on. Raises HttpError 404, UnreachableError."""
+        """Return some rows of a file from row `first` on. Raises HttpError 404, 503, UnreachableError."""
         sub = find_submission(state, self.pool.pool, sequence)
         limits = Limits.of(self.work)
-        with self._lock:
+        with self._turn():
             try:
                 data = self.open_object(object_key("rollouts", sub.sha256), limits.file_bytes)
                 header, rows = read(data, limits)

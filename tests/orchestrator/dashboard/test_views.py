@@ -2,7 +2,9 @@
 
 import copy
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,11 +16,13 @@ from starlette.testclient import TestClient
 from chain.indexer.state import State
 from orchestrator.app import create_app
 from orchestrator.dashboard.documents import CACHED_ANSWERS, AnswerCache, Snapshot, StepTally, record, tallies
+from orchestrator.dashboard.evidence import PLACES
 from orchestrator.dashboard.results import documents
 from orchestrator.dashboard.views import get_overview, history
 from orchestrator.ledger import escrow
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
+from protocol.waits import wait_for
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, VOTER, WINDOW, ScriptedChain
 from tests.orchestrator.conftest import URL, Desk, is_error
 from tests.orchestrator.crowd import Crowd, Still, give_evidence
@@ -140,6 +144,27 @@ def test_a_challenge_with_another_jury_has_that_ones_votes(busy: Desk, crowd: Cr
         assert busy.get("challenges?after=1&limit=1")["rows"][0]["drawn"] is False
     finally:
         challenge.trials.pop()
+
+
+def test_onlookers_who_wait_for_files_take_few_threads_from_signed_requests(busy: Desk, crowd: Crowd) -> None:
+    give_evidence(busy, crowd.state)
+    evidence, may_read = busy.service.evidence, threading.Event()
+    read = evidence.open_object
+
+    def slow(key: str, limit: int) -> bytes:
+        assert may_read.wait(60)
+        return read(key, limit)
+
+    evidence.open_object = slow
+    with ThreadPoolExecutor(PLACES) as onlookers:
+        asked = [onlookers.submit(busy.get, f"submissions/0/rollouts?after={8 * at}") for at in range(PLACES)]
+        wait_for("all places to be taken", lambda: evidence._places._value == 0, 60, poll=0.02)
+        refused = busy.http.get("/v1/submissions/0/verdicts")
+        may_read.set()
+        assert is_error(refused, 503, "other files")
+        assert refused.headers["retry-after"] == "2"
+        assert all(one.result(60)["rows"] for one in asked)
+    assert busy.get("submissions/0/verdicts")["verdicts"]
 
 
 def test_verdicts_and_rollouts_are_read_from_the_bucket_and_checked(busy: Desk, crowd: Crowd) -> None:
