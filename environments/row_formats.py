@@ -33,22 +33,22 @@ def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
     with opener(path, "rb") as file:
         try:
             while line := file.readline(MAX_ROW_BYTES + 2):
+                if is_first:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                    if line.lstrip().startswith(b"[") or line.strip() == b"{":
+                        yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), path.name)
+                        return
                 room -= len(line)
                 rest = line
                 while not rest.endswith(b"\n") and (rest := file.readline(1 << 20)):
                     room -= len(rest)
                 if room < 0:
                     raise IntegrityError(f"{path.name} has more than {most} bytes", "split it")
-                if is_first:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
                 if not (row := line.strip()):
                     continue
-                if is_first and row[:1] not in (b"{", b"["):
+                if is_first and not row.startswith(b"{"):
                     what = f"{path.name} is no JSON: it begins with {printable(row[:60].decode(errors='replace'))!r}"
                     raise IntegrityError(what, _HINT)
-                if is_first and (row.startswith(b"[") or row == b"{"):
-                    yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), path.name)
-                    return
                 is_first = False
                 yield row
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -62,10 +62,16 @@ def _parquet_rows(path: Path) -> Iterator[bytes]:
     try:
         for batch in pq.ParquetFile(path, page_checksum_verification=True).iter_batches(256):
             for row in batch.to_pylist():
-                fields = {name: value for name, value in row.items() if value is not None}
-                yield json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+                # not a number is how pandas writes that a value is missing
+                fields = {name: value for name, value in row.items() if value is not None and value == value}
+                yield json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=_as_text).encode()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise IntegrityError(f"{path.name}: the Parquet library refuses it: {first_line(error)}", _HINT) from None
+
+
+def _as_text(value: object) -> str:
+    """Return what JSON has no form for; texts are binary in files of older writers."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _document_rows(data: bytes, name: str) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from environments.checking import Screen, screen_file
 from environments.registry import load_environment
+from environments.row_formats import json_rows
 from protocol.config import MAX_ROW_BYTES
 from protocol.errors import IntegrityError
 from tests.environments.test_genesys import CALLS, GYM, MATH, OUTPUT, STDIN, written
@@ -98,6 +100,16 @@ def test_parquet_is_screened_to_json_lines_that_a_pool_takes(tmp_path: Path, opt
     nested = pa.table({name: [cell] for name, cell in MATH.items()})
     pq.write_table(nested, tmp_path / "nested")
     assert from_parquet(tmp_path, (tmp_path / "nested").read_bytes())[0] == [MATH], "objects as columns of columns"
+    binary = {name: [cell.encode() if isinstance(cell, str) else cell] for name, cell in MATH.items()}
+    pq.write_table(pa.table(binary | {"difficulty": [math.nan], "image": [b"\xff\xd8"]}), tmp_path / "binary")
+    (row,) = from_parquet(tmp_path, (tmp_path / "binary").read_bytes())[0]
+    assert {name: row[name] for name in row if name != "image"} == MATH, "texts as bytes, not a number"
+
+
+def test_an_array_on_one_line_may_be_longer_than_a_row(tmp_path: Path) -> None:
+    path, long = tmp_path / "rows.json", [{"problem_id": str(n), "of": "x" * (MAX_ROW_BYTES // 4)} for n in range(6)]
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(long).encode())
+    assert [json.loads(row) for row in json_rows(path)] == long
 
 
 def test_damaged_files_are_refused_or_are_whole(tmp_path: Path) -> None:
