@@ -12,17 +12,10 @@ from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.files import write_atomic
 from runtime.orchestrator_client import heartbeat
 from validator.config import UNSERVED, ValidatorConfig
-from validator.decide import ballots_needed
+from validator.decide import ballots_needed, pools_of_ballots
 from validator.duties import MakeVoting, PoolDuties
 from validator.judging.queue import TaskKey
-from validator.pools import (
-    OpenPool,
-    PoolCollaborators,
-    ServedPools,
-    ValidatorCollaborators,
-    pools_of_ballots,
-    pools_to_serve,
-)
+from validator.pools import OpenPool, PoolCollaborators, ServedPools, ValidatorCollaborators, pools_to_serve
 from validator.retention import RetentionService
 from validator.voting import Voting
 

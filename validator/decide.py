@@ -1,6 +1,6 @@
 """What a seat does next, in rounds of lanes and in trials: pure functions of the chain's state and of its ballot."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from enum import Enum
 
 from chain.indexer.records import Lane, Panel, Pool, Round, Submission, Trial
@@ -95,6 +95,16 @@ def ballots_needed(state: State, name: str, now: int) -> bool:
     if trial is None or not trial.settled:
         return True
     return trial.drawn and now < trial.reveal_until + state.pools[trial.pool].terms.challengeWindow
+
+
+def pools_of_ballots(state: State, names: Iterable[str]) -> set[int]:
+    """Return the pools of the rounds and trials of these names, as far as the chain knows them: a key that its seat no
+    longer names has its votes to reveal."""
+    pools = set[int]()
+    for kind, number, *_ in (name.split("-") for name in names):
+        trial = state.trials.get(int(number)) if kind == "trial" else None
+        pools.add(trial.pool if trial else int(number) if kind == "lane" else 0)
+    return pools & state.pools.keys()
 
 
 def deciding_round(state: State, file: Submission) -> Round:

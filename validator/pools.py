@@ -25,7 +25,6 @@ from runtime.process import PoolSource
 from runtime.relay import serve_as_peer
 from validator.ballots import BallotStore
 from validator.config import ENGINES, READY, ValidatorConfig
-from validator.decide import trial_name
 from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, OtherEngines, others
 from validator.judging.queue import JudgeQueue
 from validator.judging.sources import Sources
@@ -205,14 +204,6 @@ def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> se
     lanes = [lane for lane in state.lanes.values() if lane.pool not in pools]
     pools |= {lane.pool for lane in lanes if any(numbers & panel.duties for panel in lane.rounds)}
     return pools | {trial.pool for trial in state.trials.values() if numbers & trial.duties}
-
-
-def pools_of_ballots(state: State, names: Iterable[str]) -> set[int]:
-    """Return the pools of the rounds and trials of these names, as far as the chain knows them: a key that its seat no
-    longer names has its votes to reveal."""
-    trials = {trial_name(trial): trial.pool for trial in state.trials.values()}
-    pools = {int(name.split("-")[1]) if name.startswith("lane-") else trials.get(name) for name in names}
-    return {pool for pool in pools if pool in state.pools}
 
 
 class ServedPools:

@@ -55,27 +55,28 @@ def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert said.count("heartbeats are accepted again") == 1
 
 
-def test_a_service_of_another_version_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("version", "notice", "warning"),
+    [
+        (
+            "9.9.9",
+            "",
+            f"the pool's service is muster 9.9.9, this process muster {VERSION}: upgrade the older of the two",
+        ),
+        (VERSION, "another process works with this key", "another process works with this key"),
+    ],
+)
+def test_another_version_of_the_service_and_its_notice_are_logged_once(
+    caplog: pytest.LogCaptureFixture, version: str, notice: str, warning: str
+) -> None:
     service = HeartbeatTaker()
-    service.down, service.version = False, "9.9.9"
+    service.down, service.version, service.notice = False, version, notice
     beats = Heartbeats(service, lambda: HeartbeatRequest(role="worker"), 0.01)  # type: ignore[arg-type]
     beats.start()
     for _ in range(4):
         assert service.asked.acquire(timeout=60)
     beats.stop()
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert said == [f"the pool's service is muster 9.9.9, this process muster {VERSION}: upgrade the older of the two"]
-
-
-def test_a_notice_of_the_service_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    service = HeartbeatTaker()
-    service.down, service.notice = False, "another process works with this key"
-    beats = Heartbeats(service, lambda: HeartbeatRequest(role="worker"), 0.01)  # type: ignore[arg-type]
-    beats.start()
-    for _ in range(4):
-        assert service.asked.acquire(timeout=60)
-    beats.stop()
-    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [service.notice]
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [warning]
 
 
 def test_a_process_has_one_name_for_itself_and_no_other_has_it() -> None:

@@ -23,9 +23,8 @@ from tests.validator.daemon_world import FAMILY
 from tests.validator.scripted import ScriptedJudge
 from tests.validator.tiny import facts, honest, work_of
 from validator.ballots import Ballot, BallotStore
-from validator.decide import last_to_commit, settler, turn
+from validator.decide import last_to_commit, pools_of_ballots, settler, turn
 from validator.judging.checks import not_judged
-from validator.pools import pools_of_ballots
 from validator.voting import Committees, LaneVote, Voting, fallback_due, fallback_honest, fallback_margin
 
 
@@ -249,6 +248,7 @@ def test_a_vote_is_revealed_by_the_key_that_committed_it_after_the_seat_named_an
     assert store.ready("lane-7-0-0", 4, b"s" * 32, b"f" * 32, "0xnew") is None, "another key votes anew"
     known = State(pools={7: pool()})
     assert pools_of_ballots(known, store.cast_by({"0xold"})) == {7}, "also after a restart"
-    assert (
-        pools_of_ballots(State(), store.cast_by({"0xold"})) == pools_of_ballots(known, store.cast_by({"0x"})) == set()
-    )
+    trial: Any = SimpleNamespace(pool=7)
+    assert pools_of_ballots(State(pools=known.pools, trials={3: trial}), ["trial-3", "trial-4"]) == {7}
+    assert pools_of_ballots(State(), store.cast_by({"0xold"})) == set()
+    assert store.cast_by({"0x"}) == set()

@@ -542,8 +542,9 @@ function moneyCard(overview, properties = {}, more = []) {
       ["Pay", terms && `${tokens(BigInt(terms.rate) * 1_000_000n)} per million tokens`],
       ["Budget ends", budgetEnd(overview)],
       ["Slashed", [`${tokens(taken)} tokens of stakes and bonds`,
-        recovered ? `; ${tokens(recovered)} of them came back to the pool` : null, taken ? bar("Slashed", [["came back", "violet", recovered], ["burnt or paid out", "red", taken - recovered]])
-        : null]], ...more]))));
+        recovered ? `; ${tokens(recovered)} of them came back to the pool` : null,
+        taken ? bar("Slashed", [["came back", "violet", recovered], ["burnt or paid out", "red", taken - recovered]]) : null]],
+      ...more]))));
 }
 
 const ledgerPill = overview => pill(compared(overview).word, compared(overview).tone);
@@ -827,8 +828,9 @@ function earnings({total, days, recent, unlocks: span, stakes, unbonding}, overv
     el("div", {class: "grid"},
       card("Pay by day", {wide: true, note: "In tokens, by the day (UTC) on which files were accepted."},
         chart(payChart(days, now))),
-      card("What unlocks when", {}, facts([["Pay", span ? `${tokens(total.locked)} tokens: ${unlocks(span[0], now)}`
-        + (span[1] > span[0] ? ` until ${unlocks(span[1], now)}` : "") : "none is locked"], ...stakes.map(staked)])),
+      card("What unlocks when", {}, facts([["Pay", total.locked === "0" ? "none is locked" : `${tokens(total.locked)} tokens: `
+        + (span ? unlocks(span[0], now) + (span[1] > span[0] ? ` until ${unlocks(span[1], now)}` : "")
+          : "held, since the node that earned it is frozen or slashed")], ...stakes.map(staked)])),
       card("Forecast", {}, forecast(recent, overview))),
   ];
 }
@@ -849,9 +851,10 @@ function forecast({seconds, tokens: made, files}, {terms, phase, ...overview}) {
   if (seconds < LEAST_SECONDS) return none(`it takes ${duration(LEAST_SECONDS)} of work, and there are ${duration(seconds)}`);
   const end = budgetEnd({terms, phase, ...overview});
   const pay = perDay(BigInt(made) * BigInt(terms.rate), seconds) / 1e9;
-  return [facts([["A day, estimated", `≈ ${figure(+pay.toPrecision(3))} tokens`]]), el("p", {class: "note"}, `If every day goes like ${lately(seconds)}, `
-    + `in which ${plural(files, "file")} with ${count(made)} accepted output tokens were decided, at the pool's pay. How much work `
-    + `the pool has, refused files and the end of its budget change it${end ? `. Budget ends: ${end}.` : "."}`)];
+  return [facts([["A day, estimated", `≈ ${figure(+pay.toPrecision(3))} tokens`]]), el("p", {class: "note"},
+    `If every day goes like ${lately(seconds)}, in which ${plural(files, "file")} with ${count(made)} accepted output tokens were decided, `
+    + "at the pool's pay. How much work the pool has, refused files and the end of its budget change it"
+    + `${end ? `. Budget ends: ${end}.` : "."}`)];
 }
 
 // One file: its outcome and why, the figures of each check against its threshold, the votes, prompts and completions.
