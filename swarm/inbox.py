@@ -254,6 +254,8 @@ class EnvelopeInbox:
             self._postponed.setdefault(path, number)
             log.warning("envelope %s cannot be inspected now: %s", path, printable(str(error)))
             return 0
+        if result is not None and result.breach is None:
+            write_atomic(self._folder / key, data)  # first: what the disk has no room for comes again
         self._postponed.pop(path, None)
         self._know(key)
         if result is None:
@@ -267,7 +269,6 @@ class EnvelopeInbox:
         if result.breach is not None:
             self._blame(peer, result.breach, result.where)
             return 0
-        write_atomic(self._folder / key, data)
         self.state.stored[key] = self.state.last_true[peer] = number
         self._count(peer, true=len(result.groups))
         self._hold(key, result)

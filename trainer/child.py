@@ -18,7 +18,7 @@ def run_child(
     """Run a command until it ends; `what` names it in errors, `scratch` takes its log. Raises MusterError if it fails,
     takes more than `seconds`, or `stopping` is set."""
     environment = dict(os.environ) | torch_environment(threads)
-    with (scratch / "log").open("w+") as output:
+    with (scratch / "log").open("w+", errors="replace") as output:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
         try:
             os.setpriority(os.PRIO_PROCESS, child.pid, nice)

@@ -1,5 +1,6 @@
 """A receiver believes nothing, and who may write to the exchange can withhold envelopes and do nothing else."""
 
+import errno
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -61,6 +62,17 @@ class FaultyInspector(Inspector):
 def test_one_object_that_cannot_be_read_is_refused_alone() -> None:
     exchange = FailingExchange(HONEST, failing={BAD: ConfigError("S3 refuses to read it (403)")})
     assert inbox_of().collect(exchange, 0) == 1
+
+
+def test_what_the_disk_has_no_room_for_is_taken_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    exchange, inbox = FailingExchange(HONEST), inbox_of()
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(inbox_module, "write_atomic", full)
+        inbox.collect(exchange, 0)
+    assert inbox.collect(exchange, 0) == 1
 
 
 def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(monkeypatch: pytest.MonkeyPatch) -> None:

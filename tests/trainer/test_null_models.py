@@ -1,5 +1,7 @@
 """The null models that a policy step is published with: learned once, before it is on chain, or not at all."""
 
+import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.storage.weights.folders import PUBLISHER
 from tests.storage.weights.stepping import step_folder
 from tests.trainer.test_publish import Objects, publisher
 from tests.validator import tiny
+from trainer.child import run_child
 from trainer.config import NullModelConfig
 from trainer.pool import null_models
 from trainer.pool.null_models import NullModelLearner
@@ -25,11 +28,12 @@ EVIDENCE = EvidenceConfig(engines=("transformers:float32:cpu",))
 
 
 class World:
-    """A trainer whose child writes MODELS, or fails if `fails` is set, and a chain with `steps`."""
+    """A trainer whose child writes MODELS, or fails with `failure`, and a chain with `steps`."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch, **config: Any) -> None:
         self.chain = SimpleNamespace(steps=[], terms=SimpleNamespace(auditRate=4096))
-        self.publisher, self.runs, self.fails = publisher(Objects(), home, pool=self.chain), list[list[str]](), False
+        self.publisher, self.runs = publisher(Objects(), home, pool=self.chain), list[list[str]]()
+        self.failure: Exception | None = None
         pool = tiny.CONFIG.model_copy(update={"evidence": config.pop("evidence", EVIDENCE)})
         engine: Any = SimpleNamespace(device="cpu", threads=1)
         trainer: Any = SimpleNamespace(engine=engine, null_models=NullModelConfig(**config))
@@ -41,8 +45,8 @@ class World:
 
     def run(self, what: str, argv: list[str], *_: Any) -> None:
         self.runs.append(argv)
-        if self.fails:
-            raise MusterError(f"{what} took longer than 1 s")
+        if self.failure is not None:
+            raise self.failure
         out = Path(argv[argv.index("--out") + 1])
         out.parent.mkdir(exist_ok=True)
         out.write_text(MODELS.model_dump_json())
@@ -87,15 +91,20 @@ def test_a_step_on_chain_gets_none_afterwards(make: Callable[..., World]) -> Non
     assert world.learner.due(4)
 
 
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [(MusterError("it took longer than 1 s"), "it took longer"), (OSError(28, "No space left", "/tmp/x"), "/tmp/x")],
+)
 def test_a_step_whose_learning_fails_is_published_without(
-    make: Callable[..., World], caplog: pytest.LogCaptureFixture
+    make: Callable[..., World], caplog: pytest.LogCaptureFixture, failure: Exception, why: str
 ) -> None:
     world = make()
-    world.fails = True
+    world.failure = failure
     world.learner.learn(3)
     world.learner.learn(3)
     assert len(world.runs) == 1, "a step that waits for its upload does not learn again and again"
-    assert "step 3 has no null model, and its files give no evidence: learning null models took longer" in caplog.text
+    (line,) = [line for line in caplog.messages if "step 3 has no null model, and its files give no evidence" in line]
+    assert why in line
     assert not world.publisher.null_model_file(3).exists()
 
 
@@ -113,3 +122,9 @@ def test_a_data_pools_steps_share_the_null_models_of_their_weights(make: Callabl
         world.learner.learn(step, same_as=0)
     assert len(world.runs) == 1
     assert len({world.publisher.null_model_file(step).read_bytes() for step in range(3)}) == 1
+
+
+def test_a_child_that_ends_within_a_character_is_named(tmp_path: Path) -> None:
+    code = "import sys; sys.stdout.buffer.write(b'no room for \\xe2\\x82'); sys.exit(3)"
+    with pytest.raises(MusterError, match="ended with code 3: no room for"):
+        run_child("a child", [sys.executable, "-c", code], tmp_path, threading.Event(), 60, 1)

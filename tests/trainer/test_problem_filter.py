@@ -14,6 +14,7 @@ from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
 from tests.trainer.solver import SUMS_POOL, Solver
 from tests.validator import tiny
+from trainer.data import problem_filter
 from trainer.data.problem_filter import FilterPlan, FilterReport, run_filter
 
 CANDIDATES = 40
@@ -79,6 +80,15 @@ def test_a_journal_of_another_filter_is_refused(base: Path, tmp_path: Path) -> N
     other = small_model(tmp_path / "other", seed=1)
     with pytest.raises(ConfigError, match="belongs to another filter: model differs"):
         filtered(solver(base), other, tmp_path / "tries.jsonl")
+
+
+def test_a_journal_may_hold_every_character(tmp_path: Path) -> None:
+    """Of which Python takes some for the end of a line."""
+    journal, head = tmp_path / "tries.jsonl", {"prompt": "one\u2028two\x85three", "samples": 4}
+    assert problem_filter._resume(journal, head) == []
+    with journal.open("a") as file:
+        file.write('{"candidate":0,"solved":3}\n{"cand')
+    assert problem_filter._resume(journal, head) == [3]
 
 
 @pytest.mark.parametrize("notes", [b"buy milk\n", b"[1]\n", b"7\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n"])

@@ -94,7 +94,7 @@ def _resume(journal: Path, head: dict[str, Any]) -> list[int]:
         try:
             text = journal.read_text() if journal.exists() else ""
             whole = text[: text.rfind("\n") + 1]
-            lines = [dict(parse_json(line.encode())) for line in whole.splitlines()]
+            lines = [dict(parse_json(line.encode())) for line in whole.split("\n")[:-1]]
         except (ValueError, TypeError):
             raise ConfigError(f"{journal} is not a filter's journal", "name another file") from None
         if lines and lines[0] != head:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engines.torch_process import arithmetic_of, vllm_installed
 from protocol.config import PoolConfig
-from protocol.errors import MusterError
+from protocol.errors import MusterError, unwritten
 from protocol.evidence.figures import arithmetic_label
 from protocol.files import write_atomic
 from runtime.pool_client import PoolClient
@@ -56,8 +56,9 @@ class NullModelLearner:
             return
         try:
             self._run(step, engines, learned)
-        except MusterError as error:
-            log.warning("step %d has no null model, and its files give no evidence: %s", step, error)
+        except (MusterError, OSError) as error:
+            why = unwritten(error) if isinstance(error, OSError) else error
+            log.warning("step %d has no null model, and its files give no evidence: %s", step, why)
 
     def engines(self) -> list[str]:
         """Return the engines of this machine, as `name:dtype:device`, whose files the pool takes."""

@@ -120,7 +120,7 @@ def file_record(step: int, sub: Submission) -> dict[str, Any]:
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Return the complete lines of a log; none where there is no file."""
     text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
 def write_records(path: Path, entries: list[dict[str, Any]]) -> None:
