@@ -69,9 +69,10 @@ def test_what_the_disk_has_no_room_for_is_taken_when_it_has(monkeypatch: pytest.
         raise OSError(errno.ENOSPC, "No space left on device")
 
     exchange, inbox = FailingExchange(HONEST), inbox_of()
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as patch:
         patch.setattr(inbox_module, "write_atomic", full)
-        inbox.collect(exchange, 0)
+        with pytest.raises(OSError, match="No space"):
+            inbox.collect(exchange, 0)
     assert inbox.collect(exchange, 0) == 1
 
 
